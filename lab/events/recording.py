@@ -1,0 +1,255 @@
+"""A run on disk: spooled as NDJSON while it lives, packed into one safetensors file at its end.
+
+Layout of the file: `events` is a uint8 tensor holding NDJSON in which every array is replaced by
+`{"$tensor": NAME}`; the arrays are tensors of those names; `inspections` is a uint8 tensor holding
+NDJSON of the questions asked of the run and their answers. The metadata carry the format's name,
+its version and the run card. Nothing in it can run code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError, safe_open
+
+from lab.errors import RecordingError
+from lab.events.array import ArrayData
+from lab.events.base import Event
+from lab.events.codec import decode_event, decode_line, encode_event, encode_line, from_json, to_json
+from lab.events.run import RunCancelled, RunStarted, is_final
+
+FORMAT = "inference-lab-recording"
+VERSION = 1
+MAX_BYTES = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """One question asked of a run, and its answer."""
+
+    name: str
+    params: dict[str, Any]
+    answer: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A whole run: its events in order, and what was asked of it.
+
+    Raises:
+        RecordingError: the events do not begin with `run_started` or do not end with one final event.
+    """
+
+    events: tuple[Event, ...]
+    inspections: tuple[Inspection, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.events or not isinstance(self.events[0], RunStarted):
+            raise RecordingError("A recording begins with run_started; this one does not.")
+        if not is_final(self.events[-1]) or any(is_final(e) for e in self.events[:-1]):
+            raise RecordingError("A recording ends with exactly one final event; this one does not.")
+
+    @property
+    def started(self) -> RunStarted:
+        """The first event, with the run card."""
+        first = self.events[0]
+        if not isinstance(first, RunStarted):  # excluded by __post_init__
+            raise RecordingError("A recording begins with run_started; this one does not.")
+        return first
+
+    def answer(self, name: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        """The recorded answer to a question, or None if it was never asked."""
+        for item in self.inspections:
+            if item.name == name and item.params == params:
+                return item.answer
+        return None
+
+    def save(self, path: Path) -> None:
+        """Write to `path` atomically: it holds the whole recording or what it held before."""
+        tensors: dict[str, np.ndarray[Any, Any]] = {}
+
+        def name_of(array: ArrayData) -> dict[str, str]:
+            name = f"array.{len(tensors):06d}"
+            tensors[name] = array.numpy()
+            return {"$tensor": name}
+
+        lines = [json.dumps(encode_event(e, name_of), separators=(",", ":"), allow_nan=False) for e in self.events]
+        asked = [json.dumps(to_json(i), separators=(",", ":"), allow_nan=False) for i in self.inspections]
+        tensors["events"] = np.frombuffer("\n".join(lines).encode(), dtype=np.uint8)
+        tensors["inspections"] = np.frombuffer("\n".join(asked).encode(), dtype=np.uint8)
+        card = json.dumps(to_json(self.started.card), sort_keys=True)
+        metadata = {"format": FORMAT, "version": str(VERSION), "card": card}
+        atomic_write(path, safetensors.numpy.save(tensors, metadata))
+
+    @classmethod
+    def load(cls, path: Path) -> Recording:
+        """Read a recording.
+
+        Raises:
+            RecordingError: missing, larger than 512 MiB, truncated, foreign, or of a newer version.
+        """
+        try:
+            size = path.stat().st_size
+        except OSError:
+            raise RecordingError(f"No recording at {str(path)!r}.", remedy="Check the path.") from None
+        if size > MAX_BYTES:
+            raise RecordingError(
+                f"{path.name!r} has {size:,} bytes; a recording has at most {MAX_BYTES:,}.",
+                remedy="Is it a model's weights?",
+            )
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                _check_format(path.name, metadata)
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError, ValueError) as error:
+            raise RecordingError(
+                f"{path.name!r} is damaged or not a recording: {error}.",
+                remedy="A whole recording comes from `lab run EXPERIMENT --out FILE` or the page's Export.",
+            ) from None
+        return cls(tuple(_events(tensors)), tuple(_inspections(tensors)))
+
+
+def _check_format(name: str, metadata: dict[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise RecordingError(
+            f"{name!r} is a safetensors file but not a lab recording.",
+            remedy="A recording comes from `lab run EXPERIMENT --out FILE` or the page's Export.",
+        )
+    version = metadata.get("version", "")
+    if not version.isdecimal() or not 1 <= int(version) <= VERSION:
+        raise RecordingError(
+            f"{name!r} has recording version {version!r}; this lab reads up to {VERSION}.",
+            remedy="Update the lab.",
+        )
+
+
+def _lines(tensors: dict[str, np.ndarray[Any, Any]], name: str) -> list[Any]:
+    tensor = tensors.get(name)
+    if tensor is None or tensor.dtype != np.uint8 or tensor.ndim != 1:
+        raise RecordingError(f"The recording's {name!r} are missing or damaged.")
+    try:
+        return [json.loads(line) for line in tensor.tobytes().split(b"\n") if line]
+    except (ValueError, RecursionError) as error:
+        raise RecordingError(f"The recording's {name!r} are damaged: {error}.") from None
+
+
+def _events(tensors: dict[str, np.ndarray[Any, Any]]) -> Iterable[Event]:
+    def fill(value: Any) -> Any:
+        if isinstance(value, dict):
+            if value.keys() == {"$tensor"}:
+                tensor = tensors.get(str(value["$tensor"]))
+                if tensor is None:
+                    raise RecordingError(f"The recording lacks its array {value['$tensor']!r}.")
+                return ArrayData.of(tensor, str(tensor.dtype))
+            return {k: fill(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [fill(v) for v in value]
+        return value
+
+    for body in _lines(tensors, "events"):
+        yield decode_event(fill(body))
+
+
+def _inspections(tensors: dict[str, np.ndarray[Any, Any]]) -> Iterable[Inspection]:
+    for body in _lines(tensors, "inspections"):
+        try:
+            yield Inspection(**from_json(body))
+        except TypeError:
+            raise RecordingError("The recording's inspections are damaged.") from None
+
+
+def atomic_write(path: Path, data: bytes) -> None:
+    """Write `data` so that `path` never holds a part of it, and leave no rest behind on failure."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise RecordingError(
+            f"Cannot write {path.name!r}: {error.strerror or error}.",
+            remedy="Check the folder, its permissions and the free space.",
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class Spool:
+    """A run's events on disk while it lives, one line an event, each flushed.
+
+    Use as a context manager; leaving it by an exception keeps the file, so that `recover_spool` can
+    still make a recording of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise RecordingError(
+                f"Cannot write {path.name!r}: {error.strerror or error}.",
+                remedy="Check the folder, its permissions and the free space.",
+            ) from None
+
+    def write(self, event: Event) -> None:
+        """Append one event and hand it to the operating system."""
+        try:
+            self._file.write(encode_line(event))
+            self._file.flush()
+        except OSError as error:
+            raise RecordingError(
+                f"Cannot write {self.path.name!r}: {error.strerror or error}.", remedy="Free some space."
+            ) from None
+
+    def pack(self, out: Path, inspections: Iterable[Inspection] = ()) -> Recording:
+        """Close the spool, write the recording to `out` and remove the spool."""
+        self._file.close()
+        recording = Recording(tuple(_spooled(self.path)), tuple(inspections))
+        recording.save(out)
+        self.path.unlink()
+        return recording
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _spooled(path: Path) -> Iterable[Event]:
+    with path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):  # the process died while writing it
+                return
+            yield decode_line(line)
+
+
+def recover_spool(path: Path) -> Recording:
+    """The recording of a run that was killed: what its spool holds, ended as cancelled.
+
+    Raises:
+        RecordingError: no spool there, or it holds not even the run's start.
+    """
+    try:
+        events = list(_spooled(path))
+    except OSError:
+        raise RecordingError(f"No spool at {str(path)!r}.", remedy="Check the path.") from None
+    if not events:
+        raise RecordingError(f"{path.name!r} holds no events: the run died before its start.")
+    if not is_final(events[-1]):
+        events.append(RunCancelled(reason="the process was killed; recovered from its spool"))
+    return Recording(tuple(events))

@@ -1,0 +1,129 @@
+"""The contract of an experiment: parameters in, events out.
+
+An experiment is a folder with `params.py` (a pydantic class; no torch) and `run.py` (a generator of
+events, and `inspect`). Everything else (command line, HTTP, controls, run card) derives from the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from lab.events import Event, ModelFacts
+
+if TYPE_CHECKING:
+    from lab.models.loading import LoadedModel
+
+Hint = Literal["text", "slider", "number", "toggle", "segmented", "select", "layers"]
+Group = Literal["main", "sampling", "compare", "break"]
+
+
+class ExperimentParams(BaseModel):
+    """Base of all parameter classes. Unknown names are refused; values are never changed silently.
+
+    Each field has a title, a description, a default and limits, and in `json_schema_extra`:
+    `hint` (how it is shown), `group`, and optionally `unit` and `when` (a field and the value it must
+    have for this one to matter).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    experiment: ClassVar[str]
+
+    @classmethod
+    def for_model(cls, facts: ModelFacts) -> dict[str, Any]:
+        """The JSON schema narrowed to one model.
+
+        A field that this model cannot use has `disabled`: the reason, in words.
+        """
+        del facts
+        return cls.model_json_schema()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A set of parameters worth trying, put as a question."""
+
+    question: str
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentInfo:
+    """What a page or a command line needs to know of an experiment before it runs."""
+
+    name: str
+    title: str
+    summary: str
+    presets: tuple[Preset, ...]
+    schema: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run's generator returns at its end; goes into `run_finished`."""
+
+    token_ids: tuple[int, ...] = ()
+    text: str = ""
+
+
+@dataclass
+class RunContext:
+    """What a run may use. The model is read-only: variants go on a shell of it.
+
+    Attributes:
+        kept: what the run leaves behind for `inspect`, by name. The backend drops the oldest runs'
+            when their bytes pass its cap.
+    """
+
+    model: LoadedModel
+    kept: dict[str, Any] = field(default_factory=dict)
+
+
+RunGenerator = Generator[Event | None, None, Outcome]
+"""Yields events, and None where a slice may end without one."""
+
+
+class Runner(Protocol):
+    """What `run.py` offers.
+
+    `inspections` maps each question's name to its parameter class; `inspect` answers within 100 ms and
+    256 KiB; `context` is None where a question needs no run ("what if") - it then gets the facts alone.
+    """
+
+    inspections: Mapping[str, type[BaseModel]]
+
+    def run(self, context: RunContext, params: Any) -> RunGenerator: ...
+
+    def inspect(self, context: RunContext | None, facts: ModelFacts, name: str, params: Any) -> dict[str, Any]: ...
+
+    def prepare(self, facts: ModelFacts, params: Any) -> None:
+        """Refuse with `BadInput`, before the run starts, what this model cannot do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One experiment, described without torch.
+
+    Attributes:
+        load: imports the half that needs torch.
+        supports: "" if a model can be used, else why not.
+    """
+
+    name: str
+    title: str
+    summary: str
+    params: type[ExperimentParams]
+    presets: tuple[Preset, ...]
+    supports: Callable[[ModelFacts], str]
+    load: Callable[[], Runner]
+
+    def info(self, facts: ModelFacts | None = None) -> ExperimentInfo:
+        """The description, its schema narrowed to one model if `facts` are given."""
+        schema = self.params.model_json_schema() if facts is None else self.params.for_model(facts)
+        return ExperimentInfo(
+            name=self.name, title=self.title, summary=self.summary, presets=self.presets, schema=schema
+        )

@@ -1,0 +1,180 @@
+"""Parameters of the `kv_cache` experiment. No torch here."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from lab.events import ModelFacts
+from lab.experiments.base import ExperimentParams, Preset
+
+MAX_NEW_TOKENS = 512
+MAX_PROMPT_CHARACTERS = 40_000
+
+BreakRun = Literal["nothing", "repeat_last_prompt_token", "shift_positions", "drop_layer_cache"]
+
+
+def _shown(hint: str, group: str, **more: Any) -> dict[str, Any]:
+    return {"hint": hint, "group": group, **more}
+
+
+class KVCacheParams(ExperimentParams):
+    """What to generate, how to choose tokens, what to compare and what to break."""
+
+    experiment: ClassVar[str] = "kv_cache"
+
+    prompt: str = Field(
+        "The cache remembers what the model has already read, so each",
+        title="Prompt",
+        description="Text that the model continues.",
+        min_length=1,
+        max_length=MAX_PROMPT_CHARACTERS,
+        json_schema_extra=_shown("text", "main"),
+    )
+    chat: bool = Field(
+        False,
+        title="Ask as a chat",
+        description="Put the model's chat template around the prompt.",
+        json_schema_extra=_shown("toggle", "main"),
+    )
+    max_new_tokens: int = Field(
+        48,
+        title="New tokens",
+        description="How many tokens to generate at most.",
+        ge=1,
+        le=MAX_NEW_TOKENS,
+        json_schema_extra=_shown("slider", "main", unit="tokens"),
+    )
+    do_sample: bool = Field(
+        False,
+        title="Sampling",
+        description="Draw each token from the distribution instead of taking the most probable.",
+        json_schema_extra=_shown("segmented", "main", labels=["greedy", "sample"]),
+    )
+    temperature: float = Field(
+        1.0,
+        title="Temperature",
+        description="Logits are divided by it: below 1 sharper, above 1 flatter.",
+        ge=0.05,
+        le=5.0,
+        allow_inf_nan=False,
+        json_schema_extra=_shown("slider", "sampling", step=0.05, when={"do_sample": True}),
+    )
+    top_k: int = Field(
+        50,
+        title="Top-k",
+        description="Draw from the k most probable tokens only; 0 draws from all.",
+        ge=0,
+        le=1000,
+        json_schema_extra=_shown("number", "sampling", when={"do_sample": True}),
+    )
+    top_p: float = Field(
+        1.0,
+        title="Top-p",
+        description="Draw from the fewest tokens whose probabilities sum to p; 1 draws from all.",
+        gt=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        json_schema_extra=_shown("slider", "sampling", step=0.01, when={"do_sample": True}),
+    )
+    seed: int = Field(
+        0,
+        title="Seed",
+        description="The same seed draws the same tokens.",
+        ge=0,
+        le=2**32 - 1,
+        json_schema_extra=_shown("number", "sampling", when={"do_sample": True}),
+    )
+    without_cache_tokens: int = Field(
+        64,
+        title="Also without the cache",
+        description="How many of the new tokens to make a second time with nothing remembered; 0 for none.",
+        ge=0,
+        le=MAX_NEW_TOKENS,
+        json_schema_extra=_shown("slider", "compare", unit="tokens"),
+    )
+    trace_layers: tuple[int, ...] = Field(
+        (),
+        title="Attention of layers",
+        description="Layers whose attention is recorded, 0 is the first; none named: four spread over the model. "
+        "Others can be asked for afterwards.",
+        max_length=8,
+        json_schema_extra=_shown("layers", "compare"),
+    )
+    break_run: BreakRun = Field(
+        "nothing",
+        title="Break it",
+        description="Make a known mistake on purpose and see the proof catch it.",
+        json_schema_extra=_shown(
+            "select",
+            "break",
+            labels=[
+                "nothing",
+                "feed the last prompt token twice",
+                "shift the positions by one",
+                "drop one layer's cache",
+            ],
+        ),
+    )
+
+    @field_validator("trace_layers")
+    @classmethod
+    def _layers_in_order(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if any(layer < 0 for layer in value):
+            raise ValueError("layers are counted from 0")
+        return tuple(sorted(set(value)))
+
+    @classmethod
+    def for_model(cls, facts: ModelFacts) -> dict[str, Any]:
+        """Narrow layers to the model's own, the tokens to its context, and chat to models that have a template."""
+        schema = cls.model_json_schema()
+        fields = schema["properties"]
+        last = len(facts.layers) - 1
+        fields["trace_layers"]["items"]["minimum"] = 0
+        fields["trace_layers"]["items"]["maximum"] = last
+        for name in ("max_new_tokens", "without_cache_tokens"):
+            fields[name]["maximum"] = min(MAX_NEW_TOKENS, facts.context)
+        if not facts.chat_template:
+            fields["chat"]["disabled"] = f"{facts.name} has no chat template."
+        return schema
+
+
+def default_layers(layers: int) -> tuple[int, ...]:
+    """Up to four layers spread over the model: the first, the last and two between."""
+    return tuple(sorted({round(i * (layers - 1) / 3) for i in range(4)}))
+
+
+PRESETS = (
+    Preset(
+        question="Why is the first token slow?",
+        params={
+            "prompt": "Once upon a time, in a small harbour town, there lived a keeper of the lighthouse who wrote down "
+            "every ship that passed. The first ship of the year was",
+            "max_new_tokens": 40,
+        },
+    ),
+    Preset(
+        question="What does a chat remember?",
+        params={"prompt": "Explain in two sentences why the sky is blue.", "chat": True, "max_new_tokens": 48},
+    ),
+    Preset(
+        question="Does sampling change the cost?",
+        params={
+            "prompt": "The recipe begins with",
+            "do_sample": True,
+            "temperature": 0.8,
+            "top_p": 0.95,
+            "seed": 7,
+            "max_new_tokens": 48,
+        },
+    ),
+    Preset(
+        question="日本語 and 🙂: how many tokens is a character?",
+        params={"prompt": "日本語 and 🙂 are", "max_new_tokens": 32},
+    ),
+    Preset(
+        question="What if one layer forgets?",
+        params={"break_run": "drop_layer_cache", "max_new_tokens": 32, "without_cache_tokens": 0},
+    ),
+)
