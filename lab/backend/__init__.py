@@ -1,0 +1,1 @@
+"""The backend: the protocol between views and models, and its implementations."""

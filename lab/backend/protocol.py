@@ -58,7 +58,14 @@ class Health:
 
 
 class RunStream(Protocol):
-    """A run's events as they come. Closing it before the end gives the run up."""
+    """A run's events as they come, ended by exactly one final event whatever happens.
+
+    The first is `run_started`, with the run card. `queued` and `loading` tell of the wait; where the weights
+    are not yet on this machine there is no card to begin with, and they come before `run_started`.
+
+    `close` may be called from any thread, more than once. Before the end it gives the run up (unless others
+    read the same run); an iteration under way then ends with `run_cancelled`.
+    """
 
     def __iter__(self) -> Iterator[Event]: ...
 

@@ -1,0 +1,71 @@
+# Two commands: `make lab` runs the lab, `make test` passes the tests. Both make what they need.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# TORCH=system keeps the torch that is already installed for $(PYTHON), e.g. a CUDA build.
+TORCH ?= pinned
+ARGS ?=
+
+ifeq ($(TORCH),system)
+VENV_FLAGS := --system-site-packages
+CONSTRAINTS := $(VENV)/constraints.txt
+else
+VENV_FLAGS :=
+CONSTRAINTS := constraints.txt
+endif
+
+.PHONY: lab test check test-fast test-model test-browser gpu bench recording clean
+
+lab: $(VENV)/.installed
+	@$(BIN)/lab up $(ARGS)
+
+test: $(VENV)/.installed-test
+	@$(BIN)/python -m tests.chromium
+	@$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest $(ARGS)
+
+# The tiers can run alone.
+check: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test-fast: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m "not model and not browser" $(ARGS)
+
+test-model: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m "model and not browser" $(ARGS)
+
+test-browser: $(VENV)/.installed-test
+	@$(BIN)/python -m tests.chromium
+	$(BIN)/python -m pytest -m browser $(ARGS)
+
+gpu: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
+
+bench: $(VENV)/.installed
+	$(BIN)/lab bench decode --json $(ARGS)
+
+# Record the run that the page shows first, from the real model, and draw its poster.
+recording: $(VENV)/.installed
+	$(BIN)/python -m widgets.make_recording kv_cache
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/constraints.txt: constraints.txt $(VENV)/bin/python
+	@grep -vE '^(torch|nvidia-|triton)' constraints.txt > $@
+
+$(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/bin/python $(filter $(VENV)/%,$(CONSTRAINTS))
+	@echo "installing the lab into $(VENV)"
+	@$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	@echo "installing the test tools into $(VENV)"
+	@$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e ".[test]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,264 @@
+"""The one module that knows how transformers lays out its key/value caches (5.24).
+
+Names that changed: `forward` takes `cache=` (`past_key_values=` is deprecated and gone in 5.40) and gives the
+cache back under the same name. A cache is a list `cache.layers`; attention layers have `.keys` and `.values`
+of shape (batch, kv_head, position, head_dim). A sliding layer keeps window - 1 positions once it is full.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import (
+    Cache,
+    CacheLayerMixin,
+    DummyLayer,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionCacheLayerMixin,
+)
+
+from lab.errors import ModelError
+
+
+class RoomyLayer(DynamicLayer):
+    """A full-attention cache layer whose buffers are allocated once; `keys` and `values` are views of them.
+
+    transformers' own layer copies all it holds at every token (`torch.cat`). This one writes the new
+    positions into room kept for them and grows only when it is passed.
+
+    Args:
+        capacity: positions to make room for.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self.capacity = max(capacity, 1)
+        self.key_buffer: Tensor
+        self.value_buffer: Tensor
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Allocate the buffers for keys and values shaped like these: (batch, kv_head, any, head_dim)."""
+        self.device = key_states.device
+        self.key_buffer = _room(key_states, self.capacity)
+        self.value_buffer = _room(value_states, self.capacity)
+        self.keep(0)
+        self.is_initialized = True
+
+    def keep(self, positions: int) -> tuple[Tensor, Tensor]:
+        """Let `keys` and `values` be the first `positions` of the buffers; gives both."""
+        self.keys = self.key_buffer.narrow(2, 0, positions)
+        self.values = self.value_buffer.narrow(2, 0, positions)
+        return self.keys, self.values
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append (batch, kv_head, new, head_dim) keys and values; gives all that is held."""
+        del args, kwargs
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None  # noqa: S101 - set by lazy_initialization
+        held, new = self.keys.shape[2], key_states.shape[2]
+        self.reserve(held + new)
+        self.key_buffer.narrow(2, held, new).copy_(key_states)
+        self.value_buffer.narrow(2, held, new).copy_(value_states)
+        return self.keep(held + new)
+
+    def reserve(self, positions: int) -> None:
+        """Make sure that the buffers hold what `keys` and `values` show and have room for `positions`."""
+        keys, values = self.keys, self.values
+        assert keys is not None  # noqa: S101
+        assert values is not None  # noqa: S101
+        same = keys.untyped_storage().data_ptr() == self.key_buffer.untyped_storage().data_ptr()
+        if same and positions <= self.key_buffer.shape[2]:
+            return
+        # Either more is wanted than was planned, or `reorder_cache` and its like replaced the tensors.
+        self.capacity = max(self.capacity, positions + positions // 2)
+        self.key_buffer, self.value_buffer = _room(keys, self.capacity), _room(values, self.capacity)
+        self.key_buffer.narrow(2, 0, keys.shape[2]).copy_(keys)
+        self.value_buffer.narrow(2, 0, keys.shape[2]).copy_(values)
+
+
+def _room(like: Tensor, positions: int) -> Tensor:
+    return like.new_empty((like.shape[0], like.shape[1], positions, like.shape[3]))
+
+
+@dataclass(frozen=True)
+class LayerTensors:
+    """What one layer of a cache holds.
+
+    Attributes:
+        keys: (batch, kv_head, position, head_dim), or None while the layer is empty or keeps none.
+        values: likewise; head_dim may differ from that of the keys.
+        positions: how many positions the two hold.
+        kind: "full", "sliding" or "other", as in `LayerFacts`.
+        window: positions a sliding layer sees, itself included; else None.
+        bytes: of keys, values and whatever else the layer keeps for each position.
+        reserved_bytes: of the memory behind them, room for later tokens included.
+    """
+
+    keys: Tensor | None
+    values: Tensor | None
+    positions: int
+    kind: str
+    window: int | None
+    bytes: int
+    reserved_bytes: int
+
+
+def new_cache(model: nn.Module, capacity: int) -> DynamicCache:
+    """An empty cache for `model`, with room for `capacity` positions in its full-attention layers.
+
+    Args:
+        model: a causal language model of transformers.
+
+    Raises:
+        ModelError: the model's memory is not made of attention keys and values; its class is named.
+    """
+    name = type(model).__name__
+    config = getattr(model, "config", None)
+    if config is None or not hasattr(config, "get_text_config"):
+        raise ModelError(f"{name} is not a model of transformers.", remedy="Use a causal language model.")
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(f"{name} has an encoder and a decoder.", remedy="Use a decoder-only causal language model.")
+    refusal = ModelError(
+        f"{name} has no attention key/value cache: it remembers the text in a state of fixed size.",
+        remedy="Use a model with attention in all its layers, such as a Llama, Qwen, Gemma, Mistral or GPT-2.",
+    )
+    supported = getattr(model, "_supports_default_dynamic_cache", None)
+    if getattr(model, "_is_stateful", False) or (supported is not None and not supported()):
+        raise refusal
+    try:
+        cache = DynamicCache(config=config)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ModelError(
+            f"The cache layout of {name} is unknown ({type(error).__name__}: {error}).",
+            remedy="Use a model with attention key/value caches.",
+        ) from error
+    layers = cache.layers
+    if any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in layers):
+        raise refusal
+    if all(isinstance(layer, DummyLayer) for layer in layers):
+        raise refusal
+    for index, layer in enumerate(layers):
+        if type(layer) is DynamicLayer:
+            layers[index] = RoomyLayer(capacity)
+    return cache
+
+
+def layer_tensors(cache: Cache) -> list[LayerTensors]:
+    """What each layer of `cache` holds now. The tensors are the cache's own, not copies."""
+    return [_layer(layer) for layer in cache.layers]
+
+
+def _layer(layer: Any) -> LayerTensors:
+    keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+    extra = getattr(layer, "indexer_keys", None)
+    tensors = [t for t in (keys, values, extra) if isinstance(t, Tensor)]
+    behind = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in _buffers(layer, tensors)}
+    return LayerTensors(
+        keys=keys,
+        values=values,
+        positions=stored_positions(layer),
+        kind=_kind(layer),
+        window=int(layer.sliding_window) if isinstance(layer, DynamicSlidingWindowLayer) else None,
+        bytes=sum(t.numel() * t.element_size() for t in tensors),
+        reserved_bytes=sum(behind.values()),
+    )
+
+
+def _buffers(layer: Any, tensors: list[Tensor]) -> Iterable[Tensor]:
+    # An empty view has no address of its own, so a roomy layer is asked for its buffers.
+    if isinstance(layer, RoomyLayer) and layer.is_initialized:
+        return (layer.key_buffer, layer.value_buffer)
+    return tensors
+
+
+def _kind(layer: Any) -> str:
+    if type(layer) in (RoomyLayer, DynamicLayer):
+        return "full"
+    return "sliding" if type(layer) is DynamicSlidingWindowLayer else "other"
+
+
+def stored_positions(layer: Any) -> int:
+    """How many positions the tensors of one cache layer hold; 0 while it is empty."""
+    keys = getattr(layer, "keys", None)
+    return int(keys.shape[2]) if isinstance(keys, Tensor) and keys.dim() == 4 else 0
+
+
+def stored_lengths(cache: Cache) -> tuple[int, ...]:
+    """For each layer, how many positions its tensors hold."""
+    return tuple(stored_positions(layer) for layer in cache.layers)
+
+
+def total_bytes(cache: Cache) -> tuple[int, int]:
+    """Bytes that hold positions and bytes reserved, over all layers."""
+    layers = layer_tensors(cache)
+    return sum(layer.bytes for layer in layers), sum(layer.reserved_bytes for layer in layers)
+
+
+def empty_layer(cache: Cache, index: int) -> None:
+    """Throw away what layer `index` holds, as a broken cache would. The other layers keep theirs."""
+    layer = cache.layers[index]
+    if isinstance(layer, RoomyLayer):
+        layer.keep(0)
+    elif isinstance(layer, CacheLayerMixin) and isinstance(layer.keys, Tensor) and isinstance(layer.values, Tensor):
+        layer.keys, layer.values = layer.keys[:, :, :0], layer.values[:, :, :0]
+
+
+def layer_to_empty(cache: Cache) -> int:
+    """The layer nearest to the middle whose loss leaves the masks of the others as they are.
+
+    transformers sizes the mask of each kind by the first layer of that kind, so that one is left alone
+    unless it is the only one.
+    """
+    kinds = [_kind(layer) for layer in cache.layers]
+    free = [i for i, kind in enumerate(kinds) if kinds.index(kind) != i or kinds.count(kind) == 1]
+    return min(free, key=lambda i: (abs(i - len(kinds) // 2), i))
+
+
+def cache_keyword(model: nn.Module) -> str:
+    """The keyword under which `model.forward` takes its cache.
+
+    Raises:
+        ModelError: it takes none.
+    """
+    names = inspect.signature(model.forward).parameters
+    for name in ("cache", "past_key_values"):
+        if name in names:
+            return name
+    raise ModelError(
+        f"{type(model).__name__} takes no key/value cache.", remedy="Use a causal language model with attention."
+    )
+
+
+def forward_takes(model: nn.Module, name: str) -> bool:
+    """Whether `model.forward` names the argument `name`."""
+    return name in inspect.signature(model.forward).parameters
+
+
+def logits_of(output: Any) -> Tensor:
+    """(batch, position, vocab) logits of a forward pass."""
+    logits = output.logits if hasattr(output, "logits") else output[0]
+    if not isinstance(logits, torch.Tensor):
+        raise ModelError("The model's output has no logits.", remedy="Use a causal language model.")
+    return logits
+
+
+def fill_layer(cache: Cache, index: int, keys: Tensor, values: Tensor, seen: int) -> None:
+    """Let layer `index` of an empty cache hold these tensors, as if `seen` positions had gone through it.
+
+    Args:
+        keys: (batch, kv_head, position, head_dim): what the layer would still hold of them. Not copied.
+        values: likewise.
+    """
+    layer: Any = cache.layers[index]
+    layer.lazy_initialization(keys, values)
+    layer.keys, layer.values = keys, values
+    if isinstance(layer, DynamicSlidingWindowLayer):
+        layer.cumulative_length = seen

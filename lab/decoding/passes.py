@@ -1,0 +1,169 @@
+"""One pass of tokens through a model with its cache: the generic way, through transformers' own `forward`.
+
+A pass holds no context between calls; hooks live on a shell of the model that belongs to the run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
+
+from lab.decoding import cache_layout
+from lab.errors import BadInput, ModelError
+
+
+class Pass(Protocol):
+    """Sends tokens through a model's layers and its cache.
+
+    Attributes:
+        name: "transformers" or "llama": which way the tokens go.
+        cache: what the layers remember; filled by the calls.
+    """
+
+    name: str
+    cache: Cache
+
+    def __call__(self, ids: Sequence[int], start: int, *, last: bool, attention: bool) -> Tensor | None:
+        """Send `ids` through the layers at positions start, start + 1, ...
+
+        Args:
+            last: whether the logits of the last token are wanted; else None may come back.
+            attention: whether to keep the last token's attention weights for `take_attention`.
+
+        Returns:
+            (vocab,) logits in fp32.
+        """
+        ...
+
+    def take_attention(self) -> list[Tensor]:
+        """For each traced layer, the (head, position) weights kept by the last call, then forgotten."""
+        ...
+
+
+def shell_of(model: nn.Module) -> nn.Module:
+    """A copy of the modules that shares every tensor with `model`; hooks and changes stay on the copy."""
+    shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, memo=shared)
+
+
+class TransformersPass:
+    """Any causal model of transformers with an attention key/value cache.
+
+    With `layers` to trace, attention runs eagerly on a shell, since fused kernels give no weights.
+
+    Args:
+        model: the model; it is not changed.
+        capacity: positions to make room for.
+        layers: layers whose attention weights are wanted.
+        trim_mask_of: a layer whose cache will be emptied on purpose: its mask is cut to what it still holds.
+
+    Raises:
+        ModelError: no attention key/value cache, or no attention weights in a layer.
+    """
+
+    name = "transformers"
+
+    def __init__(
+        self, model: nn.Module, capacity: int, *, layers: tuple[int, ...] = (), trim_mask_of: int | None = None
+    ) -> None:
+        self.cache: Cache = cache_layout.new_cache(model, capacity)
+        self._kept: dict[int, Tensor] = {}
+        self._keep = False
+        self._layers = layers
+        self._model = model
+        if layers or trim_mask_of is not None:
+            self._model = shell_of(model)
+        if layers:
+            set_attention(self._model, "eager")
+            for layer in layers:
+                attention_module(self._model, layer).register_forward_hook(self._keeper(layer))
+        if trim_mask_of is not None:
+            module = attention_module(self._model, trim_mask_of)
+            module.register_forward_pre_hook(self._trimmer(trim_mask_of), with_kwargs=True)
+        self._device = next(model.parameters()).device
+        self._options: dict[str, Any] = {cache_layout.cache_keyword(model): self.cache, "use_cache": True}
+        if cache_layout.forward_takes(model, "logits_to_keep"):
+            self._options["logits_to_keep"] = 1
+        self._takes_positions = cache_layout.forward_takes(model, "position_ids")
+
+    def __call__(self, ids: Sequence[int], start: int, *, last: bool, attention: bool) -> Tensor | None:
+        self._keep = attention
+        self._kept.clear()
+        options = self._options
+        if self._takes_positions:
+            positions = torch.arange(start, start + len(ids), device=self._device)
+            options = {**options, "position_ids": positions[None]}
+        output = self._model(input_ids=torch.tensor([ids], device=self._device), **options)
+        return cache_layout.logits_of(output)[0, -1].float() if last else None
+
+    def check_positions(self) -> None:
+        """Refuse to shift positions where the model counts them itself.
+
+        Raises:
+            BadInput: `forward` takes no position_ids.
+        """
+        if not self._takes_positions:
+            raise BadInput(
+                f"The positions of {type(self._model).__name__} cannot be shifted: its forward takes none.",
+                remedy="Choose another mistake.",
+            )
+
+    def take_attention(self) -> list[Tensor]:
+        kept, self._kept = [self._kept[layer] for layer in self._layers], {}
+        return kept
+
+    def _keeper(self, layer: int) -> Any:
+        def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+            del inputs
+            if not self._keep:
+                return
+            weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
+            if not isinstance(weights, Tensor):
+                raise ModelError(
+                    f"Layer {layer} ({type(module).__name__}) gives no attention weights.",
+                    remedy="Record without attention.",
+                )
+            # A copy of the last row alone, so that the block for all rows is not kept alive by it.
+            self._kept[layer] = weights[0, :, -1].float().clone()
+
+        return keep
+
+    def _trimmer(self, layer: int) -> Any:
+        def trim(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+            del module
+            mask = kwargs.get("attention_mask")
+            if isinstance(mask, Tensor) and mask.dim() == 4:
+                seen = cache_layout.stored_positions(self.cache.layers[layer]) + mask.shape[2]
+                kwargs["attention_mask"] = mask[..., -min(seen, mask.shape[3]) :]
+            return args, kwargs
+
+        return trim
+
+
+def set_attention(shell: nn.Module, kind: str) -> None:
+    """Choose the attention kernel of a shell, whose config is its own copy."""
+    choose: Any = getattr(shell, "set_attn_implementation", None)
+    if choose is None:
+        raise ModelError(f"{type(shell).__name__} has no choice of attention kernel.", remedy="Use another model.")
+    choose(kind)
+
+
+def attention_module(model: nn.Module, layer: int) -> nn.Module:
+    """The attention module of layer `layer`.
+
+    Raises:
+        ModelError: there is none that says so.
+    """
+    for name, module in model.named_modules():
+        is_attention = "attention" in type(module).__name__.lower() and "cross" not in name.lower()
+        if is_attention and getattr(module, "layer_idx", None) == layer:
+            return module
+    raise ModelError(
+        f"No attention module of layer {layer} was found in {type(model).__name__}.",
+        remedy="Record without attention.",
+    )

@@ -1,0 +1,103 @@
+"""Building a directory so that it is either whole or not there, by one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from lab.errors import ModelError
+
+ProgressCallback = Callable[[str, float | None], None]
+"""Told a stage in words and the fraction of it that is done (0..1), or None where that is unknown."""
+
+_PARTIAL = ".partial-"
+_POLL_S = 0.2
+
+
+def silent(stage: str, fraction: float | None) -> None:
+    """A progress callback that says nothing."""
+    del stage, fraction
+
+
+def build_directory(
+    target: Path,
+    build: Callable[[Path], None],
+    *,
+    is_complete: Callable[[Path], bool],
+    progress: ProgressCallback = silent,
+) -> Path:
+    """Make `target` by filling a sibling directory and renaming it, under a lock between processes.
+
+    Two processes that ask at once build once: the second waits, then finds the directory complete.
+    What a killed process left behind is removed by the next one that holds the lock.
+
+    Args:
+        target: the directory to make. If it is there and complete, nothing happens.
+        build: fills the empty directory it is given; may raise, then nothing is left.
+        is_complete: whether a directory can be used as it is.
+    """
+    if is_complete(target):
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with file_lock(target.with_name(f".{target.name}.lock"), progress):
+        for leftover in target.parent.glob(f"{_PARTIAL}{target.name}-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        if is_complete(target):
+            return target
+        partial = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{target.name}-", dir=target.parent))
+        try:
+            build(partial)
+            _sync(partial)
+            if target.exists():
+                shutil.rmtree(target)
+            partial.chmod(0o755)
+            partial.rename(target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    if not is_complete(target):
+        raise ModelError(
+            f"The model in {target.name} was written but does not check out.", remedy="Is the disk full or failing?"
+        )
+    return target
+
+
+@contextlib.contextmanager
+def file_lock(path: Path, progress: ProgressCallback = silent) -> Iterator[None]:
+    """Hold `path` as a lock between processes. The system lets go of it when the process dies."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if not _try_lock(descriptor):
+            progress("waiting for another process that prepares this model", None)
+            while not _try_lock(descriptor):
+                time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        if os.name == "nt":
+            import msvcrt  # noqa: PLC0415
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        else:
+            import fcntl  # noqa: PLC0415
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _sync(directory: Path) -> None:
+    # A rename can reach the disk before the data does: without this, a power cut leaves whole names on empty files.
+    for path in directory.iterdir():
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())

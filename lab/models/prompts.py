@@ -1,0 +1,121 @@
+"""From a text to token ids, and from token ids to what each one adds to the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lab.errors import BadInput, ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from lab.models.loading import LoadedModel
+
+_INCOMPLETE = "\ufffd"
+_LOOK_BACK = 6
+
+
+def encode_prompt(loaded: LoadedModel, text: str, chat: bool = False) -> list[int]:
+    """Token ids of a prompt, as the model was trained to see them.
+
+    Special tokens written in the prompt (`<|im_end|>`) are kept as what they are.
+
+    Args:
+        text: the prompt, or the user's message where `chat` is set.
+        chat: put the model's chat template around the text, ready for the answer.
+
+    Raises:
+        ModelError: `chat` is set and the model has no chat template.
+        BadInput: the prompt is not valid text, has no tokens, or is as long as the model's context.
+    """
+    tokenizer, facts = loaded.tokenizer, loaded.facts
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"The prompt has half a character at position {error.start} (a lone surrogate).", remedy="Remove it."
+        ) from None
+    if chat:
+        ids = _encode_chat(tokenizer, facts.name, text)
+    else:
+        ids = [int(i) for i in tokenizer(text)["input_ids"]]
+    if not ids:
+        raise BadInput("The prompt has 0 tokens; at least 1 is needed.", remedy="Write something.")
+    if facts.context and len(ids) >= facts.context:
+        raise BadInput(
+            f"The prompt has {len(ids):,} tokens; {facts.name} reads at most {facts.context:,}, "
+            "and at least one must be left for the answer.",
+            remedy="Shorten it.",
+        )
+    return ids
+
+
+def _encode_chat(tokenizer: PreTrainedTokenizerBase, name: str, text: str) -> list[int]:
+    if not tokenizer.chat_template:
+        raise ModelError(f"{name} has no chat template, so it cannot be asked as a chat.", remedy="Switch chat off.")
+    try:
+        rendered = tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+        )
+    except Exception as error:
+        # Templates are small programs from the model's files: they can fail in any way.
+        raise ModelError(
+            f"The chat template of {name} fails: {str(error).splitlines()[0][:200] if str(error) else error!r}",
+            remedy="Switch chat off.",
+        ) from error
+    return [int(i) for i in tokenizer(str(rendered), add_special_tokens=False)["input_ids"]]
+
+
+def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+    """What each token adds to the decoded text.
+
+    A character whose bytes are spread over several tokens belongs to the last of them; the earlier ones
+    add "". Joined, the texts are the decoded text, special tokens included. Bytes that never become a
+    character show as U+FFFD at the token where that is certain.
+    """
+    stream = TextStream(tokenizer)
+    texts = [stream.add(int(token)) for token in ids]
+    if texts:
+        texts[-1] += stream.finish()
+    return texts
+
+
+class TextStream:
+    """Decodes tokens one by one in constant time each, right for characters that span tokens."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        self._start = 0  # tokens before this are settled; those from here to _read give the context for decoding
+        self._read = 0
+
+    def add(self, token: int) -> str:
+        """What `token` adds to the text so far."""
+        self._ids.append(token)
+        return self._advance(final=False)
+
+    def finish(self) -> str:
+        """What is left at the end: the bytes of an unfinished character, as U+FFFD."""
+        return self._advance(final=True)
+
+    def _advance(self, *, final: bool) -> str:
+        # Decoded with some tokens before: a tokenizer may write a token differently at the start of a text.
+        before = self._decode(self._ids[self._start : self._read])
+        now = self._decode(self._ids[self._start :])
+        waiting = len(self._ids) - self._read
+        if not final and now.endswith(_INCOMPLETE) and waiting < _LOOK_BACK and not self._is_literal():
+            return ""
+        if final and not waiting:
+            return ""
+        self._start, self._read = self._read, len(self._ids)
+        return now[len(before) :]
+
+    def _is_literal(self) -> bool:
+        """Whether the text ends in a real U+FFFD and not in an unfinished character: its own bytes are whole."""
+        tail = self._tokenizer.convert_ids_to_tokens(self._ids[self._read :])
+        return bool(tail) and "".join(str(t) for t in tail).endswith(("ï¿½", _INCOMPLETE))
+
+    def _decode(self, ids: list[int]) -> str:
+        text = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(text)

@@ -1,0 +1,65 @@
+"""Which models there are and how one is asked for: by a name, a directory, a GGUF file or a hub id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lab.events import ModelFacts
+from lab.models import packaged
+from lab.models.atomic import silent
+from lab.models.facts import facts_of_directory, with_experiments
+from lab.models.sources import converted_gguf_ids, known_facts, locate, prepare
+
+if TYPE_CHECKING:
+    from lab.models.loading import LoadedModel
+
+DEFAULT_MODEL = packaged.SMOLLM2.id
+
+
+def list_models() -> list[ModelFacts]:
+    """The packaged models, whether fetched or not, then the GGUF files converted before."""
+    return [find_facts(model_id) for model_id in (*packaged.PACKAGES, *converted_gguf_ids())]
+
+
+def find_facts(model_id: str) -> ModelFacts:
+    """The facts of one model. No weights are loaded, and nothing is fetched or converted.
+
+    Raises:
+        ModelError: there is no such model, or it is one that the lab cannot run.
+    """
+    source = locate(model_id)
+    if source.directory is None:
+        return with_experiments(known_facts(source))
+    return with_experiments(facts_of_directory(source.directory, model_id=source.id, source=source.kind))
+
+
+def load_model(
+    model_id: str,
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    progress: Callable[[str, float | None], None] | None = None,
+) -> LoadedModel:
+    """Load a model, fetching and converting it first where that is needed.
+
+    Args:
+        model_id: "smollm2-135m-instruct", another packaged name, a directory, a GGUF file, or a hub id.
+        dtype: "auto", "float32" or "bfloat16".
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        progress: told each stage and the fraction of it that is done, or None.
+
+    Raises:
+        NotEnoughMemory: it will not fit; both numbers are in the message.
+        ModelError: it cannot be found, fetched, read or used as asked.
+    """
+    from lab.models.loading import choose_device, load_directory  # noqa: PLC0415 - loads torch
+
+    choose_device(device, dtype)  # a bad choice is refused before a long download
+    say = progress or silent
+    source = prepare(locate(model_id), say)
+    if source.directory is None:
+        raise AssertionError("a prepared model has a directory")
+    say("reading the model's facts", None)
+    facts = with_experiments(facts_of_directory(source.directory, model_id=source.id, source=source.kind))
+    return load_directory(source.directory, facts, dtype=dtype, device=device, progress=say)

@@ -1,0 +1,80 @@
+"""Where the lab keeps files on this machine: converted models, runs, the lock file of a running lab."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from lab.errors import BadInput
+
+CACHE_VARIABLE = "LAB_CACHE_DIR"
+
+
+def cache_location() -> Path:
+    """The cache directory's path, which may not exist yet: `LAB_CACHE_DIR`, else the user's cache."""
+    chosen = os.environ.get(CACHE_VARIABLE, "").strip()
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return _user_cache() / "inference-lab"
+
+
+def cache_dir() -> Path:
+    """The cache directory, created when missing.
+
+    Raises:
+        BadInput: it cannot be created or written.
+    """
+    return _usable(cache_location())
+
+
+def models_dir() -> Path:
+    """Converted models, one directory each, created when missing."""
+    return _usable(cache_location() / "models")
+
+
+def runs_dir() -> Path:
+    """Recordings of the runs made on this machine, created when missing."""
+    return _usable(cache_location() / "runs")
+
+
+def runtime_dir() -> Path:
+    """Where a running lab leaves its address and token: readable by this user alone (mode 0700)."""
+    path = _usable(cache_location() / "runtime")
+    try:
+        path.chmod(0o700)
+    except OSError as error:
+        raise _not_writable(path, error) from None
+    return path
+
+
+def scratch_dir(prefix: str) -> tempfile.TemporaryDirectory[str]:
+    """A temporary directory on the cache's own disk, so that a rename out of it is atomic."""
+    return tempfile.TemporaryDirectory(prefix=prefix, dir=_usable(cache_location() / "tmp"))
+
+
+def _user_cache() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _usable(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_writable(path, error) from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise _not_writable(path, None)
+    return path
+
+
+def _not_writable(path: Path, error: OSError | None) -> BadInput:
+    reason = f" ({error.strerror})" if error is not None and error.strerror else ""
+    return BadInput(
+        f"The lab cannot write to its cache directory {path}{reason}.",
+        remedy=f"Make it writable, or set {CACHE_VARIABLE} to a directory that is.",
+    )

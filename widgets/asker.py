@@ -1,0 +1,111 @@
+"""Questions to the backend that are no run: answered in a thread, the newest of each topic wins."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from lab.backend.protocol import Backend, InspectRequest
+from lab.errors import LabError
+from lab.events.recording import Inspection
+from widgets.session import Session
+
+log = logging.getLogger(__name__)
+
+Answer = dict[str, Any]
+
+
+class Asker:
+    """Asks `inspect`, remembers the answers, and adds them to the run's recording.
+
+    Args:
+        backend: gives the backend; called in the asking thread.
+        session: the run that is asked about; in a replay only recorded answers are given.
+    """
+
+    def __init__(
+        self, experiment: str, backend: Callable[[], Backend], session: Session, lock: threading.RLock
+    ) -> None:
+        self._experiment = experiment
+        self._backend = backend
+        self._session = session
+        self._lock = lock
+        self._known: dict[str, Answer] = {}
+        self._wanted: dict[str, tuple[str, InspectRequest, Callable[[Answer | None, str], None]]] = {}
+        self._wake = threading.Condition()
+        self._closed = False
+        threading.Thread(target=self._loop, name="lab-ask", daemon=True).start()
+
+    def ask(
+        self,
+        name: str,
+        params: dict[str, Any],
+        reply: Callable[[Answer | None, str], None],
+        *,
+        of_run: bool,
+        model: str,
+    ) -> None:
+        """Ask `name`; `reply(answer, "")` or `reply(None, why not)` comes at once or from the asking thread.
+
+        Args:
+            of_run: whether the question is about the run on screen rather than the model alone.
+        """
+        with self._lock:
+            recorded = next(
+                (i.answer for i in self._session.inspections if i.name == name and i.params == params), None
+            )
+            started = self._session.started
+            dead = of_run and (self._session.replaying or bool(started and started.recorded))
+        if recorded is not None:
+            reply(recorded, "")
+            return
+        if dead:
+            reply(None, "This was never asked while the run was recorded.")
+            return
+        run_id = started.run_id if of_run and started else None
+        request = InspectRequest(experiment=self._experiment, name=name, params=params, run_id=run_id, model=model)
+        key = json.dumps([name, run_id, model, params], sort_keys=True)
+        if key in self._known:
+            reply(self._known[key], "")
+            return
+        with self._wake:
+            self._wanted[name] = (key, request, reply)
+            self._wake.notify()
+
+    def close(self) -> None:
+        """End the asking thread."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+    def _loop(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._wanted or self._closed)
+                if self._closed:
+                    return
+                name = next(iter(self._wanted))
+                key, request, reply = self._wanted.pop(name)
+            try:
+                answer = self._backend().inspect(request)
+            except LabError as error:
+                reply(None, str(error))
+                continue
+            except Exception:
+                log.exception("a question could not be answered")
+                reply(None, "This could not be answered; the server's log says why.")
+                continue
+            self._known[key] = answer
+            if len(self._known) > 256:
+                self._known.pop(next(iter(self._known)))
+            with self._lock:
+                if request.run_id is None or (
+                    self._session.started is not None and self._session.started.run_id == request.run_id
+                ):
+                    self._session.inspections.append(
+                        Inspection(name=request.name, params=request.params, answer=answer)
+                    )
+            reply(answer, "")

@@ -1,0 +1,33 @@
+"""The front-end files: what a widget sends to the page, and what an exported page contains.
+
+A module imports nothing, so the few shared helpers of `dom.js` are put in front of it. Styles are
+the look's variables, the shared parts and the widget's own, in this order.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+STATIC = Path(__file__).parent / "static"
+
+
+@cache
+def read(name: str) -> str:
+    """The text of one file of `static/`."""
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def esm(name: str) -> str:
+    """The ES module of the widget `name`: its default export has `render({model, el})`."""
+    return read("dom.js") + "\n" + read(f"{name}.js")
+
+
+def css(name: str) -> str:
+    """The style sheet of the widget `name`, whole in itself."""
+    return "\n".join((read("tokens.css"), read("base.css"), read(f"{name}.css")))
+
+
+def stand_in() -> str:
+    """The ES module that draws a widget from its JSON state without a kernel."""
+    return read("stand_in.js")

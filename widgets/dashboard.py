@@ -1,0 +1,365 @@
+"""One experiment as a page: controls, pictures, lesson. The same in a notebook cell and under Voila."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import ipywidgets as ipw
+
+from lab.backend.connect import connect
+from lab.backend.protocol import DEFAULT_MODEL, Backend
+from lab.errors import LabError
+from lab.events import ModelFacts, Recording
+from lab.experiments.registry import get_experiment
+from widgets.asker import Asker
+from widgets.controls import Controls
+from widgets.error_panel import ErrorPanel
+from widgets.experiment import Cursor, Desk, build_views
+from widgets.export import ExportMenu
+from widgets.exporting import export_items, make_export
+from widgets.heartbeat import Heartbeat
+from widgets.lesson import Lesson
+from widgets.link import LinkButton
+from widgets.player import Player
+from widgets.plot import BokehLoader
+from widgets.proof_line import ProofLine
+from widgets.proof_words import proof_state
+from widgets.pump import Pump
+from widgets.run_card import RunCardButton
+from widgets.runner_bar import RunnerBar
+from widgets.session import ACTIVE, Session, Trouble, request_of
+from widgets.text import Words
+
+log = logging.getLogger(__name__)
+
+RECORDINGS = Path(__file__).parent / "recordings"
+REPLAY_VARIABLE = "LAB_REPLAY"
+"""A recording to show instead of the packaged one; set by `lab replay --open`."""
+
+
+class Dashboard(ipw.VBox):
+    """The page of one experiment.
+
+    Args:
+        experiment: its name, e.g. "kv_cache".
+        backend: where to run; None joins a running `lab up`, else runs in this process.
+        autorun: make a live run as soon as the backend answers.
+        recording: shown first; None takes the packaged one.
+
+    Raises:
+        NotFound: no such experiment.
+    """
+
+    def __init__(
+        self,
+        experiment: str,
+        *,
+        backend: Backend | None = None,
+        autorun: bool = True,
+        recording: Path | None = None,
+    ) -> None:
+        described = get_experiment(experiment)
+        self.experiment = experiment
+        self._described = described
+        self._backend = backend
+        self._backend_lock = threading.Lock()
+        self._facts: ModelFacts | None = None
+        self._models: dict[str, str] = {DEFAULT_MODEL: "SmolLM2-135M-Instruct"}
+        self._model = DEFAULT_MODEL
+        self._schema = described.info().schema
+        self._params = described.params().model_dump(mode="json")
+        self._last_params: dict[str, Any] | None = None
+        self._autorun = autorun
+        self._closed = False
+
+        self.pump = Pump(self._render, on_error=self._render_failed)
+        self.session = Session(self.pump.lock, self._fold, self.pump.touch)
+        self._asker = Asker(experiment, self._connected, self.session, self.pump.lock)
+        self.cursor = Cursor()
+        self.views = build_views(experiment, Desk(self._ask, self.pump.touch, self.pump.lock, self.cursor))
+        self._build()
+        super().__init__(self._children())
+        self.add_class("lab-page")
+        self._show_first(recording)
+        threading.Thread(target=self._join_backend, name="lab-connect", daemon=True).start()
+
+    # what the page is made of
+
+    def _build(self) -> None:
+        described = self._described
+        presets = [{"question": p.question, "params": p.params} for p in described.presets]
+        self._controls = Controls(schema=self._schema, values=self._params, presets=presets, model=self._model)
+        self._controls.on_values(self._values_changed)
+        self._controls.on_preset(self._preset_chosen)
+        self._controls.on_model(self._model_chosen)
+        self._runner = RunnerBar()
+        self._runner.on_run(self.run)
+        self._runner.on_stop(self.stop)
+        self._heartbeat = Heartbeat()
+        self._player = Player()
+        self._player.on_step(self._stepped)
+        self._player.on_play(self._played)
+        self._proof = ProofLine()
+        self._card = RunCardButton()
+        self._link = LinkButton()
+        self._link.on_link(self._restore)
+        self._export = ExportMenu()
+        self._export.on_export(self._exported)
+        self._error = ErrorPanel()
+        self._error.on_dismiss(self.session.dismiss)
+        self._lesson = Lesson()
+        self._playing = False
+
+    def _children(self) -> list[ipw.Widget]:
+        described = self._described
+        header = ipw.Box([Words(("p", "Inference Lab"), css_class="lab-brand"), self._heartbeat])
+        header.add_class("lab-header")
+        title = Words(("h1", described.title), ("p", described.summary), css_class="lab-title")
+        controls = ipw.VBox([self._controls, self._runner])
+        controls.add_class("lab-controls")
+        foot = ipw.Box([self._proof, self._card, self._link, self._export])
+        foot.add_class("lab-foot")
+        player = ipw.Box([self._player])
+        player.add_class("lab-player-row")
+        picture = ipw.VBox([self._error, player, self.views.widget, foot])
+        picture.add_class("lab-picture")
+        side = ipw.VBox([self._lesson])
+        side.add_class("lab-side")
+        main = ipw.Box([controls, picture, side])
+        main.add_class("lab-main")
+        return [BokehLoader(), header, title, main]
+
+    # the backend
+
+    def _connected(self) -> Backend:
+        """The backend, joined on first use; called from worker threads alone.
+
+        Raises:
+            LabError: it cannot be reached.
+        """
+        with self._backend_lock:
+            if self._backend is None:
+                self._backend = connect()
+            return self._backend
+
+    def _join_backend(self) -> None:
+        try:
+            self._narrow()
+        except LabError as error:
+            self.session.fail(Trouble(error.message, error.remedy, error.code))
+            return
+        except Exception:
+            log.exception("the backend could not be joined")
+            self.session.fail(Trouble("The model process could not be reached.", "Run `lab doctor` in a terminal."))
+            return
+        if self._autorun and not self._closed:
+            self.run()
+
+    def _narrow(self) -> None:
+        """Take the models and the schema of the chosen one from the backend."""
+        backend = self._connected()
+        models = backend.models()
+        facts = next((m for m in models if m.id == self._model), None)
+        info = next((i for i in backend.experiments(self._model) if i.name == self.experiment), None)
+        with self.pump.lock:
+            self._models = {m.id: m.name for m in models}
+            self._facts = facts
+            if info is not None:
+                self._schema = info.schema
+        self.pump.touch()
+        self.views.settle()
+
+    def _ask(self, name: str, params: dict[str, Any], reply: Any, *, of_run: bool) -> None:
+        self._asker.ask(name, params, reply, of_run=of_run, model=self._model)
+
+    # what a visitor does; called on the kernel's main thread
+
+    def run(self) -> None:
+        """Start a run with the present controls. The same card once more is run afresh."""
+        with self.pump.lock:
+            params, model = dict(self._params), self._model
+            live_again = params == self._last_params
+            self._last_params = params
+            self.cursor.step = self.cursor.hover = self.cursor.locked = None
+            self._playing = False
+        self.session.run(self._connected, request_of(self.experiment, params, model, fresh=live_again))
+
+    def stop(self) -> None:
+        """Stop the living run."""
+        self.session.stop()
+
+    def set_params(self, **values: Any) -> None:
+        """Set parameters by name, as the controls do.
+
+        Raises:
+            BadInput: a name that the experiment does not have.
+        """
+        unknown = sorted(values.keys() - self._params.keys())
+        if unknown:
+            raise LabError(f"{self.experiment} has no parameter {', '.join(unknown)}.")
+        self._values_changed(values)
+
+    def _values_changed(self, values: dict[str, Any]) -> None:
+        with self.pump.lock:
+            self._params = {**self._params, **{k: v for k, v in values.items() if k in self._params}}
+        self.pump.touch()
+
+    def _preset_chosen(self, index: int) -> None:
+        if 0 <= index < len(self._described.presets):
+            defaults = self._described.params().model_dump(mode="json")
+            self._values_changed({**defaults, **self._described.presets[index].params})
+            self.run()
+
+    def _model_chosen(self, model: str) -> None:
+        with self.pump.lock:
+            self._model = model
+            self._last_params = None
+
+        def narrow() -> None:
+            try:
+                self._narrow()
+            except LabError as error:
+                self.session.fail(Trouble(error.message, error.remedy, error.code))
+
+        threading.Thread(target=narrow, name="lab-narrow", daemon=True).start()
+
+    def _stepped(self, step: int) -> None:
+        with self.pump.lock:
+            last = self.views.steps() - 1
+            self.cursor.step = None if step >= last and self.session.phase in ACTIVE else min(step, last)
+            self.cursor.hover = None
+        self.pump.touch()
+
+    def _played(self, playing: bool) -> None:
+        with self.pump.lock:
+            self._playing = playing
+        self.pump.touch()
+
+    def _restore(self, values: dict[str, Any]) -> None:
+        """Take the whole state from a link: parameters that fit the schema, the step, the views' settings."""
+        settings = dict(values)
+        params = {k: settings.pop(k) for k in list(settings) if k in self._params}
+        step = settings.pop("step", None)
+        with self.pump.lock:
+            self._params = self._checked(params)
+            if isinstance(step, int) and step >= 0:
+                self.cursor.step = step
+            self.views.restore(settings)
+        self.views.settle()
+        self.pump.touch()
+
+    def _checked(self, params: dict[str, Any]) -> dict[str, Any]:
+        good = dict(self._params)
+        for name, value in params.items():
+            try:
+                checked = self._described.params.model_validate({**good, name: value})
+            except ValueError:
+                continue
+            good[name] = checked.model_dump(mode="json")[name]
+        return good
+
+    def _exported(self, what: str) -> None:
+        try:
+            with self.pump.lock:
+                recording = self.session.recording()
+                tables = self.views.tables()
+            name, data, kind = make_export(what, self.experiment, recording, tables)
+        except LabError as error:
+            self.session.fail(Trouble(error.message, error.remedy, error.code))
+            return
+        self._export.deliver(name, data, kind)
+
+    # events in, pictures out
+
+    def _fold(self, event: Any) -> None:
+        if event is None:
+            self.views.reset()
+        else:
+            self.views.fold(event)
+
+    def _show_first(self, recording: Path | None) -> None:
+        chosen = recording or (Path(os.environ[REPLAY_VARIABLE]) if os.environ.get(REPLAY_VARIABLE) else None)
+        if chosen is not None:
+            self._autorun = False
+        path = chosen or RECORDINGS / f"{self.experiment}.safetensors"
+        query = dict(parse_qsl(os.environ.get("QUERY_STRING", "")))
+        if query.get("autorun") == "0":
+            self._autorun = False
+        try:
+            self.session.show(Recording.load(path))
+            self.views.settle()
+        except LabError as error:
+            self.session.fail(Trouble(error.message, error.remedy, error.code))
+        self.pump.drain()
+
+    def _render_failed(self, error: Exception) -> None:
+        self.session.trouble = Trouble(
+            f"A picture could not be drawn ({type(error).__name__}).", "The server's log says why. Run again."
+        )
+        self._error.show(self.session.trouble.message, self.session.trouble.remedy, self.session.trouble.code)
+
+    def _render(self) -> None:
+        """Write what is true now. The pump alone calls it, with the lock held."""
+        session = self.session
+        started = session.started
+        facts = self._facts or (started.facts if started else None)
+        live = session.phase in ACTIVE
+        self.views.render()
+        self._controls.update(
+            schema=self._schema,
+            values=self._params,
+            models=[{"id": k, "label": v} for k, v in self._models.items()],
+            model=self._model,
+        )
+        self._runner.show(session.phase, session.fraction, self._note())
+        self._heartbeat.show(
+            mode="live" if started and not session.recorded and not session.replaying else "recorded",
+            when=session.recorded or "",
+            model=_model_line(started),
+        )
+        steps = self.views.steps()
+        step = steps - 1 if self.cursor.step is None else min(self.cursor.step, steps - 1)
+        planned = int(started.card.params.get("max_new_tokens", steps)) if started and live else steps
+        self._player.show(
+            step=max(step, 0),
+            available=steps,
+            total=max(planned, steps),
+            playing=self._playing,
+            following=self.cursor.step is None,
+        )
+        self._proof.show(**proof_state(session))
+        self._card.show(started.card if started else None)
+        self._link.show({**self._params, **self.views.link(), **({} if self.cursor.step is None else {"step": step})})
+        self._export.show(export_items(session.recording() is not None))
+        if session.trouble is None:
+            self._error.hide()
+        else:
+            self._error.show(session.trouble.message, session.trouble.remedy, session.trouble.code)
+        self._lesson.show(self.views.lesson(facts))
+
+    def _note(self) -> str:
+        session = self.session
+        if session.phase == "running" and session.started:
+            return session.note or "running"
+        return session.note
+
+    def close(self) -> None:
+        """Stop the run and end the page's threads."""
+        self._closed = True
+        self.session.stop()
+        self._asker.close()
+        self.pump.close()
+        super().close()
+
+
+def _model_line(started: Any) -> str:
+    if started is None:
+        return ""
+    card = started.card
+    dtype = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(card.dtype, card.dtype)
+    return f"{started.facts.name} · {dtype} · {card.device.split()[0].upper()}"

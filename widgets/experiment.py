@@ -1,0 +1,114 @@
+"""The contract between the dashboard and the views of one experiment.
+
+To add an experiment's views: a folder with a class like this, and one line in `VIEWS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
+
+import ipywidgets as ipw
+
+from lab.errors import NotFound
+from lab.events import Event, ModelFacts
+
+Row = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The data behind a picture: what its CSV holds."""
+
+    name: str
+    head: Sequence[str]
+    rows: Sequence[Row]
+
+
+@dataclass
+class Cursor:
+    """Which step is looked at. Part of the link, never of the run card.
+
+    Attributes:
+        step: the newest step shown; None follows the run.
+        hover: the step pointed at for the moment.
+        locked: the step that a click holds.
+    """
+
+    step: int | None = None
+    hover: int | None = None
+    locked: int | None = None
+
+    @property
+    def pointed(self) -> int | None:
+        """The step that the pictures mark, if it is not the newest."""
+        return self.hover if self.hover is not None else self.locked
+
+
+@dataclass
+class Desk:
+    """What the dashboard hands to the views.
+
+    Attributes:
+        ask: `ask(name, params, reply, of_run=...)`, see `widgets.asker`.
+        touch: call after a change; the pump then renders.
+        lock: hold it while changing state from a widget's callback.
+    """
+
+    ask: Callable[..., None]
+    touch: Callable[[], None]
+    lock: Any
+    cursor: Cursor = field(default_factory=Cursor)
+
+
+class ExperimentViews(Protocol):
+    """The pictures of one experiment. `fold` and `render` are called with the lock held."""
+
+    widget: ipw.Widget
+
+    def reset(self) -> None:
+        """Forget the run: a new one begins."""
+
+    def fold(self, event: Event) -> None:
+        """Take one event in; cheap, no drawing."""
+
+    def render(self) -> None:
+        """Write what is true now to the widgets. The pump alone calls it."""
+
+    def settle(self) -> None:
+        """The run ended or was loaded whole: ask what the pictures need beyond its events."""
+
+    def steps(self) -> int:
+        """How many steps the player can show."""
+
+    def lesson(self, facts: ModelFacts | None) -> list[dict[str, Any]]:
+        """The lesson's sections."""
+
+    def tables(self) -> list[Table]:
+        """The data behind the pictures."""
+
+    def link(self) -> dict[str, Any]:
+        """View settings for the link, JSON scalars."""
+
+    def restore(self, settings: dict[str, Any]) -> None:
+        """Take settings from a link; what does not fit is ignored."""
+
+
+VIEWS = {"kv_cache": "widgets.kv_cache.views:KVCacheViews"}
+
+
+def build_views(experiment: str, desk: Desk) -> ExperimentViews:
+    """The views of `experiment`.
+
+    Raises:
+        NotFound: it has none.
+    """
+    if experiment not in VIEWS:
+        raise NotFound(
+            f"There is no dashboard called {experiment!r}.", remedy=f"There are: {', '.join(sorted(VIEWS))}."
+        )
+    module, name = VIEWS[experiment].split(":")
+    views: ExperimentViews = getattr(import_module(module), name)(desk)
+    return views

@@ -1,0 +1,84 @@
+"""What the events of a `kv_cache` run say so far. Live, replay and scrubbing read the same state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lab.events import Event, Proof, RunFinished, RunStarted
+from lab.events.kv_cache import (
+    AttentionRead,
+    CacheLedger,
+    PrefillChunk,
+    PromptEncoded,
+    TokenDecoded,
+    UncachedToken,
+)
+
+
+@dataclass
+class KVCacheState:
+    """The run, indexed for the pictures. Everything here comes from an event."""
+
+    started: RunStarted | None = None
+    prompt: PromptEncoded | None = None
+    chunks: list[PrefillChunk] = field(default_factory=list)
+    tokens: list[TokenDecoded] = field(default_factory=list)
+    prefill_ledgers: list[CacheLedger] = field(default_factory=list)
+    ledgers: dict[int, CacheLedger] = field(default_factory=dict)
+    uncached: dict[int, UncachedToken] = field(default_factory=dict)
+    reads: dict[int, AttentionRead] = field(default_factory=dict)
+    proof: Proof | None = None
+    finished: RunFinished | None = None
+
+    def fold(self, event: Event) -> None:
+        """Take one event in. Events of other kinds change nothing here."""
+        match event:
+            case RunStarted():
+                self.started = event
+            case PromptEncoded():
+                self.prompt = event
+            case PrefillChunk():
+                self.chunks.append(event)
+            case TokenDecoded():
+                self.tokens.append(event)
+            case CacheLedger(index=-1):
+                self.prefill_ledgers.append(event)
+            case CacheLedger():
+                self.ledgers[event.index] = event
+            case UncachedToken():
+                self.uncached[event.index] = event
+            case AttentionRead():
+                self.reads[event.index] = event
+            case Proof():
+                self.proof = event
+            case RunFinished():
+                self.finished = event
+            case _:
+                pass
+
+    @property
+    def steps(self) -> int:
+        """New tokens so far."""
+        return len(self.tokens)
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt, 0 before it is known."""
+        return len(self.prompt.token_ids) if self.prompt else 0
+
+    def ledger_at(self, index: int) -> CacheLedger | None:
+        """The newest ledger at or before new token `index`."""
+        for i in range(index, -1, -1):
+            if i in self.ledgers:
+                return self.ledgers[i]
+        return self.prefill_ledgers[-1] if self.prefill_ledgers else None
+
+    def speedup_at(self, index: int) -> float | None:
+        """Time without the cache over time with it, for one decode step: both were really run."""
+        if not 0 < index < self.steps or index not in self.uncached:
+            return None
+        return self.uncached[index].ms / self.tokens[index].ms if self.tokens[index].ms > 0 else None
+
+    def prefill_ms(self) -> float:
+        """The whole prefill, milliseconds."""
+        return sum(chunk.ms for chunk in self.chunks)

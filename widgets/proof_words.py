@@ -1,0 +1,45 @@
+"""The proof in words: what was compared with what, and what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.events import Proof, RunCancelled, RunFailed
+from widgets.session import ACTIVE, Session
+
+
+def proof_state(session: Session) -> dict[str, Any]:
+    """What the proof line shows: verdict, text and the figures behind it."""
+    proof = next((e for e in reversed(session.events) if isinstance(e, Proof)), None)
+    last = session.events[-1] if session.events else None
+    if proof is not None:
+        return {"verdict": proof.verdict, "text": words(proof), "detail": _rows(proof)}
+    if isinstance(last, RunCancelled):
+        return {"verdict": "unproven", "text": "Stopped, unproven.", "detail": []}
+    if isinstance(last, RunFailed) or session.phase == "failed":
+        return {"verdict": "unproven", "text": "The run failed, so nothing is proven.", "detail": []}
+    if session.phase in ACTIVE:
+        return {"verdict": "pending", "text": "The proof follows the picture.", "detail": []}
+    return {"verdict": "none", "text": "No run yet.", "detail": []}
+
+
+def words(proof: Proof) -> str:
+    """One sentence."""
+    claim = proof.claim[:1].upper() + proof.claim[1:]
+    count = f"{proof.matched} of {proof.compared} tokens"
+    match proof.verdict:
+        case "equal":
+            return f"{claim}: {count}"
+        case "tie":
+            return f"{claim} up to a tie: {count}. {proof.explanation}"
+        case "different":
+            return f"Not {proof.claim}: {count} agree. {proof.explanation}"
+        case _:
+            return f"Unproven. {proof.explanation}"
+
+
+def _rows(proof: Proof) -> list[list[str]]:
+    return [
+        [key.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value)]
+        for key, value in proof.detail.items()
+    ]

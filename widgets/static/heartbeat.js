@@ -1,0 +1,70 @@
+// Whether somebody still answers. A kernel that ended is not told to its page: Jupyter starts an empty one in its
+// place, whose silence looks like work. So the page asks, and says within ten seconds that nobody is there.
+
+const PING_MS = 2500;
+const DEAD_MS = 6000;
+const FIRST_MS = 120000; // until the first answer the kernel is still running the page's own cells
+const ENDED = "The notebook's kernel ended. Reload the page to go on.";
+
+function render({ model, el }) {
+  const banner = make("div", "lab-heartbeat-banner");
+  setAttr(banner, "role", "alert");
+  const symbol = make("span", "lab-heartbeat-symbol", "!");
+  setAttr(symbol, "aria-hidden", "true");
+  const words = make("p", "lab-heartbeat-words");
+  const reload = makeButton("lab-small", "Reload", () => location.reload());
+  banner.append(symbol, words, reload);
+  el.replaceChildren(banner);
+
+  const pace = { ping: PING_MS, dead: DEAD_MS, first: FIRST_MS, ...((model.get("state") ?? {}).pace ?? {}) };
+  let number = 0;
+  let oldest = null; // when the oldest question that nobody answered was asked
+  let answered = false;
+  let silent = false;
+
+  const page = () => el.closest(".lab-page") ?? document.body;
+  const paint = () => {
+    const state = model.get("state") ?? {};
+    const gone = state.alive === false;
+    const text = silent ? state.ended || ENDED : gone ? state.text || "The model process does not answer." : "";
+    banner.hidden = !text;
+    setText(words, text);
+    reload.hidden = !silent;
+    el.classList.toggle("lab-empty", !text);
+    page().classList.toggle("lab-dead", silent);
+    for (const part of page().querySelectorAll(".lab-needs-kernel")) part.inert = silent;
+  };
+
+  const ask = () => {
+    number += 1;
+    oldest ??= performance.now();
+    post(model, { type: "ping", n: number });
+  };
+  const check = () => {
+    const late = oldest !== null && performance.now() - oldest > (answered ? pace.dead : pace.first);
+    if (late !== silent) {
+      silent = late;
+      paint();
+    } else if (silent) paint(); // widgets that came later
+  };
+  const hear = (message) => {
+    if (message?.type !== "pong") return;
+    answered = true;
+    oldest = null;
+    check();
+  };
+
+  model.on("msg:custom", hear);
+  const stop = follow(model, el, "lab-heartbeat", paint);
+  ask();
+  const pings = setInterval(ask, pace.ping);
+  const checks = setInterval(check, Math.min(500, pace.dead / 4));
+  return () => {
+    clearInterval(pings);
+    clearInterval(checks);
+    model.off("msg:custom", hear);
+    stop();
+  };
+}
+
+export default { render };

@@ -1,0 +1,99 @@
+// The lesson beside the picture: words, formulas, a worked table, a question to answer before looking.
+
+function render({ model, el }) {
+  const panel = make("section", "lab-lesson-panel");
+  setAttr(panel, "aria-label", "Lesson");
+  const body = make("div", "lab-lesson-body");
+  body.id = makeId();
+  const fold = makeButton("lab-quiet lab-lesson-fold", "", () => {
+    const folded = !isFolded();
+    local = { folded, from: Boolean((model.get("state") ?? {}).folded) };
+    post(model, { type: "fold", folded });
+    draw(model.get("state") ?? {});
+  });
+  setAttr(fold, "aria-controls", body.id);
+  panel.append(fold, body);
+  el.replaceChildren(panel);
+  let local = null; // folded here, until Python says something new
+  const chosen = new Map();
+  const isFolded = () => (local ? local.folded : Boolean((model.get("state") ?? {}).folded));
+
+  function makeSection() {
+    const node = make("div", "lab-lesson-section");
+    node.parts = {
+      title: make("h2", "lab-lesson-title"), text: make("div", "lab-lesson-text"), math: make("div", "lab-lesson-formulas"),
+      table: make("table"), question: make("div", "lab-lesson-question"),
+    };
+    const { question, table } = node.parts;
+    table.head = make("tr");
+    table.rowsBox = make("tbody");
+    const head = make("thead");
+    head.append(table.head);
+    table.append(head, table.rowsBox);
+    node.scroll = make("div", "lab-lesson-scroll");
+    node.scroll.append(table);
+    question.words = make("p");
+    question.choices = make("div", "lab-chips");
+    question.reply = make("p", "lab-lesson-reply");
+    setAttr(question.choices, "role", "group");
+    setAttr(question.reply, "role", "status");
+    question.append(question.words, question.choices, question.reply);
+    node.append(node.parts.title, node.parts.text, node.parts.math, node.scroll, question);
+    return node;
+  }
+
+  function drawQuestion(box, question, at) {
+    box.hidden = !question;
+    if (!question) return;
+    setRich(box.words, question.text);
+    setAttr(box.choices, "aria-label", question.text);
+    const key = `${at}:${question.text}`;
+    const choice = question.chosen ?? chosen.get(key) ?? null;
+    const answer = question.answer ?? null;
+    keyed(box.choices, question.choices ?? [], (_text, i) => i, (_text, i) => makeButton("", "", () => {
+      chosen.set(key, i);
+      post(model, { type: "answer", section: at, choice: i });
+      draw(model.get("state") ?? {});
+    }), (node, text, i) => {
+      const mark = choice === null || answer === null ? "" : i === answer ? "✓ " : i === choice ? "✕ " : "";
+      setText(node, mark + text);
+      setAttr(node, "aria-pressed", i === choice ? "true" : "false");
+      node.dataset.mark = { "✓ ": "right", "✕ ": "wrong" }[mark] ?? "";
+    });
+    setRich(box.reply, choice === null ? "" : question.reply);
+    box.reply.hidden = choice === null || !question.reply;
+  }
+
+  function drawSection(node, section, at) {
+    const { title, text, math, table, question } = node.parts;
+    setText(title, section.title);
+    title.hidden = !section.title;
+    keyed(text, section.paragraphs ?? [], (_t, i) => i, () => make("p"), (p, words) => setRich(p, words));
+    const formulas = [section.math ?? []].flat().filter(Boolean);
+    keyed(math, formulas, (_t, i) => i, () => make("div", "lab-math"), setText);
+    const rows = section.table?.rows ?? [];
+    node.scroll.hidden = rows.length === 0;
+    const cells = (row, list, tag) => keyed(row, list, (_c, i) => i, () => make(tag), (cell, value) => {
+      setRich(cell, value);
+      cell.classList.toggle("lab-number", /^[-+−]?[\d.,]+( ?[%×]| [A-Za-z/]{1,8})?$/.test(String(value)));
+    });
+    cells(table.head, section.table?.head ?? [], "th");
+    keyed(table.rowsBox, rows, (_r, i) => i, () => make("tr"), (row, list) => cells(row, list, "td"));
+    drawQuestion(question, section.question, at);
+  }
+
+  function draw(state) {
+    if (local && Boolean(state.folded) !== local.from) local = null;
+    const folded = isFolded();
+    el.classList.toggle("lab-lesson-folded", folded);
+    body.hidden = folded;
+    setText(fold, folded ? "Lesson" : "Fold");
+    setAttr(fold, "aria-label", folded ? "Show the lesson" : "Fold the lesson");
+    setAttr(fold, "aria-expanded", folded ? "false" : "true");
+    keyed(body, state.sections ?? [], (_section, i) => i, makeSection, drawSection);
+  }
+
+  return follow(model, el, "lab-lesson", draw);
+}
+
+export default { render };
