@@ -38,10 +38,17 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": (
         "gpt2",
         {
-            "vocab_size": VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512, "initializer_range": 0.3,
-            "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+            "vocab_size": VOCAB,
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "n_positions": 512,
+            "initializer_range": 0.3,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "pad_token_id": 0,
         },
-    ),  # fmt: skip
+    ),
     "qwen2": ("qwen2", {**_COMMON, "tie_word_embeddings": False}),
     # head_dim is its own on purpose: hidden / heads would be 8
     "qwen3": ("qwen3", {**_COMMON, "head_dim": 16, "tie_word_embeddings": True}),
@@ -51,15 +58,26 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gemma3": (
         "gemma3_text",
-        {**_COMMON, "num_hidden_layers": 6, "head_dim": 16, "num_key_value_heads": 1, "sliding_window": 8,
-         "query_pre_attn_scalar": 16},
-    ),  # fmt: skip
+        {
+            **_COMMON,
+            "num_hidden_layers": 6,
+            "head_dim": 16,
+            "num_key_value_heads": 1,
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 16,
+        },
+    ),
     "mistral": ("mistral", {**_COMMON, "sliding_window": 8, "tie_word_embeddings": False}),
     "mixtral": (
         "mixtral",
-        {**_COMMON, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None,
-         "tie_word_embeddings": False},
-    ),  # fmt: skip
+        {
+            **_COMMON,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": None,
+            "tie_word_embeddings": False,
+        },
+    ),
 }
 
 

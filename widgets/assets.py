@@ -18,9 +18,13 @@ def read(name: str) -> str:
     return (STATIC / name).read_text(encoding="utf-8")
 
 
+PARTS: dict[str, tuple[str, ...]] = {"controls": ("fields",)}
+"""Files that belong to a module and stand before it."""
+
+
 def esm(name: str) -> str:
     """The ES module of the widget `name`: its default export has `render({model, el})`."""
-    return read("dom.js") + "\n" + read(f"{name}.js")
+    return "\n".join(read(f"{part}.js") for part in ("dom", *PARTS.get(name, ()), name))
 
 
 def css(name: str) -> str:

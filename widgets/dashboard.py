@@ -34,6 +34,7 @@ from widgets.run_card import RunCardButton
 from widgets.runner_bar import RunnerBar
 from widgets.session import ACTIVE, Session, Trouble, request_of
 from widgets.text import Words
+from widgets.theme_toggle import ThemeToggle
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class Dashboard(ipw.VBox):
 
     def _children(self) -> list[ipw.Widget]:
         described = self._described
-        header = ipw.Box([Words(("p", "Inference Lab"), css_class="lab-brand"), self._heartbeat])
+        header = ipw.Box([Words(("p", "Inference Lab"), css_class="lab-brand"), self._heartbeat, ThemeToggle()])
         header.add_class("lab-header")
         title = Words(("h1", described.title), ("p", described.summary), css_class="lab-title")
         controls = ipw.VBox([self._controls, self._runner])
@@ -158,7 +159,8 @@ class Dashboard(ipw.VBox):
             self.session.fail(Trouble("The model process could not be reached.", "Run `lab doctor` in a terminal."))
             return
         if self._autorun and not self._closed:
-            self.run()
+            # alone on this machine a visitor sees a live run; among others, a recording of the same card will do
+            self._run(fresh=self._connected().health().runs_active == 0)
 
     def _narrow(self) -> None:
         """Take the models and the schema of the chosen one from the backend."""
@@ -181,13 +183,15 @@ class Dashboard(ipw.VBox):
 
     def run(self) -> None:
         """Start a run with the present controls. The same card once more is run afresh."""
+        self._run(fresh=self._params == self._last_params)
+
+    def _run(self, *, fresh: bool) -> None:
         with self.pump.lock:
             params, model = dict(self._params), self._model
-            live_again = params == self._last_params
             self._last_params = params
             self.cursor.step = self.cursor.hover = self.cursor.locked = None
             self._playing = False
-        self.session.run(self._connected, request_of(self.experiment, params, model, fresh=live_again))
+        self.session.run(self._connected, request_of(self.experiment, params, model, fresh=fresh))
 
     def stop(self) -> None:
         """Stop the living run."""

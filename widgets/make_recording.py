@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from lab.backend.connect import connect
 from lab.backend.protocol import InspectRequest, RunRequest
@@ -18,7 +19,9 @@ from lab.events.recording import Inspection, atomic_write
 from widgets.poster import poster_html
 
 FOLDER = Path(__file__).parent / "recordings"
-QUESTIONS = {"kv_cache": (("worked_example", {}), ("what_if", {"window": 1024, "batch": 1}))}
+QUESTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "kv_cache": (("worked_example", {}), ("what_if", {"window": 1024, "batch": 1}))
+}
 
 
 def main() -> int:

@@ -13,7 +13,9 @@ from functools import cache
 from typing import Any, ClassVar
 
 from bokeh.embed import json_item
-from bokeh.models import ColumnDataSource, HoverTool, Model
+from bokeh.models import ColumnDataSource, HoverTool, Model, Range1d
+from bokeh.models.annotations import Title
+from bokeh.models.renderers import DataRenderer
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
@@ -88,12 +90,18 @@ def new_figure(*, x_label: str, y_label: str, height: int = 260, **more: Any) ->
     Args:
         height: pixels; the width follows the page.
     """
+    title = Title(
+        text=y_label, name="title", text_font=FONT, text_font_size="11px", text_font_style="normal", align="left"
+    )
+    paint(title, text_color="--lab-muted")
     fig = figure(
         height=height,
         sizing_mode="stretch_width",
         toolbar_location=None,
         tools="",
-        title=y_label,
+        title=title,
+        x_range=Range1d(start=0, end=1, name="x_range"),
+        y_range=Range1d(start=0, end=1, name="y_range"),
         min_border_left=8,
         min_border_right=14,
         **more,
@@ -101,11 +109,6 @@ def new_figure(*, x_label: str, y_label: str, height: int = 260, **more: Any) ->
     fig.background_fill_alpha = 0
     fig.border_fill_alpha = 0
     fig.outline_line_color = None
-    fig.title.text_font = FONT
-    fig.title.text_font_size = "11px"
-    fig.title.text_font_style = "normal"
-    fig.title.align = "left"
-    paint(fig.title, text_color="--lab-muted")
     fig.xaxis.axis_label = x_label
     for axis in fig.axis:
         axis.axis_label_text_font = axis.major_label_text_font = FONT
@@ -121,6 +124,6 @@ def new_figure(*, x_label: str, y_label: str, height: int = 260, **more: Any) ->
     return fig
 
 
-def add_hover(fig: figure, renderers: Sequence[Model], rows: Sequence[tuple[str, str]]) -> None:
+def add_hover(fig: figure, renderers: Sequence[DataRenderer], rows: Sequence[tuple[str, str]]) -> None:
     """A tooltip with `rows` of (label, bokeh field format); fields hold numbers and fixed words only."""
     fig.add_tools(HoverTool(renderers=list(renderers), tooltips=list(rows), mode="vline", attachment="above"))

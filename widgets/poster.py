@@ -91,8 +91,8 @@ def _ledger_svg(state: KVCacheState) -> str:
         f'<text x="{LEFT}" y="14" fill="var(--lab-muted)">MiB in the cache</text>{grid}'
         f'<polygon points="{area}" fill="var(--lab-series-1)" opacity=".32"/>'
         f'<polyline points="{line}" fill="none" stroke="var(--lab-series-1)" stroke-width="2"/>'
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end" fill="var(--lab-muted)">cache length, tokens</text>'
-        "</svg>"
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end" fill="var(--lab-muted)">'
+        "cache length, tokens</text></svg>"
     )
 
 

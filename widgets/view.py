@@ -79,6 +79,14 @@ class View(anywidget.AnyWidget):
         """Call `callback` with each message of this `type` from the page."""
         self._listeners.setdefault(kind, []).append(callback)
 
+    def _listen_plain(self, kind: str, callback: Callable[[], object]) -> None:
+        """The same for a callback that takes nothing."""
+
+        def heard(_message: Message) -> None:
+            callback()
+
+        self._listen(kind, heard)
+
     def _receive(self, _widget: Any, content: Any, _buffers: Any) -> None:
         """Hand a message from the page to its listeners; anything else is ignored."""
         if not isinstance(content, dict):

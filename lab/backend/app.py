@@ -148,7 +148,11 @@ class EventStream(Response):
 
     async def _write(self, send: Send) -> None:
         loop, news = asyncio.get_running_loop(), asyncio.Event()
-        self._events.wake = lambda: loop.call_soon_threadsafe(news.set) and None
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        self._events.wake = wake
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         while not self._events.finished:
             news.clear()

@@ -55,10 +55,10 @@ def running_backend() -> HttpBackend | None:
 
 def local_backend() -> Backend:
     """A backend in this process, with its recordings in the cache directory if that can be written."""
-    from lab.backend.limits import Limits  # noqa: PLC0415
-    from lab.backend.local import LocalBackend  # noqa: PLC0415
-    from lab.backend.store import RunStore  # noqa: PLC0415
-    from lab.paths import runs_dir  # noqa: PLC0415
+    from lab.backend.limits import Limits
+    from lab.backend.local import LocalBackend
+    from lab.backend.store import RunStore
+    from lab.paths import runs_dir
 
     limits = Limits()
     try:

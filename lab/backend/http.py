@@ -15,7 +15,7 @@ import httpx
 from lab.backend.protocol import DEFAULT_MODEL, Health, InspectRequest, RunRequest
 from lab.backend.wire import EXPERIMENTS, HEALTH, MODELS, decode, decode_error, encode
 from lab.errors import BackendUnavailable, BadInput, LabError
-from lab.events import Event, ModelFacts, Proof, RunCancelled, RunFailed, decode_line, is_final
+from lab.events import Event, ModelFacts, Proof, RunCancelled, RunFailed, RunFinished, decode_line, is_final
 from lab.events.codec import from_json
 from lab.experiments.base import ExperimentInfo
 
@@ -130,39 +130,39 @@ class HttpStream:
         self._response = response
         # Until the run has its place a long wait is in order; from then on there are heartbeats.
         response.request.extensions["timeout"]["read"] = SILENCE_S
+        self._lines = response.iter_lines()
         self._closed = threading.Event()
         self._reading = False
+        self._proved = False
         self._ended = False
 
     def __iter__(self) -> Iterator[Event]:
-        if self._ended:
-            return
-        proved = False
+        while not self._ended:
+            yield self._next()
+
+    def _next(self) -> Event:
         self._reading = True
         try:
-            for line in self._response.iter_lines():
-                if self._closed.is_set():
-                    break
-                if not line.strip():
-                    continue
-                event = decode_line(line)
-                proved = proved or isinstance(event, Proof)
-                self._ended = is_final(event)
-                yield event
-                if self._ended:
-                    return
-            end: Event = self._broken("the connection was closed")
-        except httpx.HTTPError as error:
-            end = self._broken(type(error).__name__)
+            event = self._read()
         except LabError as error:
-            end = RunFailed(code=error.code, message=error.message, remedy=error.remedy)
+            event = RunFailed(code=error.code, message=error.message, remedy=error.remedy)
+        except (httpx.HTTPError, httpx.StreamError, OSError) as error:
+            event = self._broken(type(error).__name__)
         finally:
             self._reading = False
+        self._proved = self._proved or isinstance(event, Proof)
+        if self._closed.is_set() and not isinstance(event, RunFinished):
+            event = RunCancelled(reason="stopped" if self._proved else "stopped, unproven")
+        if is_final(event):
+            self._ended = True
             self._response.close()
-        if self._closed.is_set():
-            end = RunCancelled(reason="stopped" if proved else "stopped, unproven")
-        self._ended = True
-        yield end
+        return event
+
+    def _read(self) -> Event:
+        for line in self._lines:
+            if line.strip() or self._closed.is_set():
+                return decode_line(line)
+        return self._broken("the connection was closed")
 
     def close(self) -> None:
         """Give the run up."""

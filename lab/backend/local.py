@@ -62,6 +62,7 @@ class LocalBackend:
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._packing: dict[str, LiveRun] = {}
+        self._ends = 0
         self._replays: OrderedDict[str, str] = OrderedDict()
         self._answers = AnswerCache()
         self._placement: Placement | None = None
@@ -106,21 +107,22 @@ class LocalBackend:
             Busy: too many runs wait.
         """
         run = self._prepared(request)
-        with self._scheduler.lock:
-            shared = self._join(run.key)
+        while True:
+            with self._scheduler.lock:
+                shared, ends = self._join(run.key), self._ends
+            if shared is None and run.card is not None and not request.fresh:
+                shared = self._recorded(run.key)
             if shared is not None:
                 return shared
-        if run.card is not None and not request.fresh:
-            recorded = self._recorded(run.key)
-            if recorded is not None:
-                return recorded
-        with self._scheduler.lock:
-            shared = self._join(run.key)
-            if shared is not None:
-                return shared
-            reader = run.log.subscribe()
-            self._scheduler.submit(run)
-            return reader
+            with self._scheduler.lock:
+                shared = self._join(run.key)
+                if shared is not None:
+                    return shared
+                if self._ends != ends and not request.fresh:
+                    continue  # a run ended meanwhile: perhaps this one, and it is recorded now
+                reader = run.log.subscribe()
+                self._scheduler.submit(run)
+                return reader
 
     def inspect(self, request: InspectRequest) -> Answer:
         """Answer one question.
@@ -231,6 +233,7 @@ class LocalBackend:
             self._recorder.event(run.key, event)
 
     def _on_end(self, run: LiveRun, final: Event) -> None:
+        self._ends += 1  # under the scheduler's lock
         if self._recorder is not None and run.card is not None:
             if isinstance(final, RunFinished):
                 with self._lock:

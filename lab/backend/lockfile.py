@@ -46,7 +46,8 @@ def write_lock(path: Path, running: Running) -> None:
         temporary.replace(path)
     except OSError as error:
         raise BadInput(
-            f"The lab cannot write {str(path)!r}: {error.strerror or error}.", remedy="Set LAB_CACHE_DIR to a writable folder."
+            f"The lab cannot write {str(path)!r}: {error.strerror or error}.",
+            remedy="Set LAB_CACHE_DIR to a writable folder.",
         ) from None
     finally:
         temporary.unlink(missing_ok=True)

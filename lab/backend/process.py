@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ from typing import IO
 
 from lab.backend.http import HttpBackend
 from lab.backend.serve import address_of, listen
-from lab.errors import BackendUnavailable, LabError
+from lab.errors import BackendUnavailable
 from lab.settings import BACKEND_TOKEN
 
 log = logging.getLogger(__name__)

@@ -93,8 +93,8 @@ def make_backend(limits: Limits | None = None) -> LocalBackend:
     return LocalBackend(store=store, limits=limits)
 
 
-def serve(backend: LocalBackend, sock: socket.socket, token: str) -> None:
-    """Serve until SIGTERM or SIGINT. Runs under way are ended as cancelled."""
+def make_server(backend: LocalBackend, token: str) -> uvicorn.Server:
+    """The HTTP server around a backend; `run(sockets=[...])` serves until `should_exit`."""
     config = uvicorn.Config(
         create_app(backend, token),
         log_level="warning",
@@ -103,8 +103,13 @@ def serve(backend: LocalBackend, sock: socket.socket, token: str) -> None:
         timeout_graceful_shutdown=SHUTDOWN_S,
         lifespan="off",
     )
+    return uvicorn.Server(config)
+
+
+def serve(backend: LocalBackend, sock: socket.socket, token: str) -> None:
+    """Serve until SIGTERM or SIGINT. Runs under way are ended as cancelled."""
     try:
-        uvicorn.Server(config).run(sockets=[sock])
+        make_server(backend, token).run(sockets=[sock])
     finally:
         backend.close()
 
@@ -125,6 +130,12 @@ def take_token() -> str:
     return os.environ.pop(BACKEND_TOKEN, "").strip() or secrets.token_urlsafe(32)
 
 
+def set_threads(threads: int) -> None:
+    """Threads for torch, which reads them when it is imported; 0 leaves its own choice."""
+    if threads > 0:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry of `python -m lab.backend.serve`."""
     parser = argparse.ArgumentParser(prog="python -m lab.backend.serve", description="The lab's model process.")
@@ -134,10 +145,11 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     die_with_parent()
+    set_threads(arguments.threads)
     token = take_token()
     sock = socket.socket(fileno=arguments.fd)
     backend = make_backend()
-    backend.warm(arguments.model, threads=arguments.threads)
+    backend.warm(arguments.model)
     serve(backend, sock, token)
     return 0
 

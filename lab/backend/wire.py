@@ -70,7 +70,8 @@ def parse_request(cls: type[T], body: bytes, max_depth: int) -> T:
         raise BadInput(f"There is no field {unknown[0]!r}.", remedy=f"The fields are {', '.join(names)}.")
     adapter: TypeAdapter[Any] = RUN if cls is RunRequest else INSPECT
     try:
-        request: T = adapter.validate_python(plain, strict=True)
+        # As JSON: strict then still takes an object for a dataclass and a list for a tuple.
+        request: T = adapter.validate_json(json.dumps(plain), strict=True)
     except ValidationError as error:
         raise explained(error, names) from None
     return request

@@ -1,4 +1,4 @@
-"""Attention of a few rows over what the cache holds, with its weights."""
+"""Attention of the newest token over what the cache holds: the fast path's, and the lesson's example's."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import torch
 from torch import Tensor
 
 
-def attend(
-    queries: Tensor, keys: Tensor, values: Tensor, *, scale: float, mask: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """softmax(queries keys^T * scale + mask) values (Vaswani et al., "Attention Is All You Need", 2017).
+def attend(queries: Tensor, keys_across: Tensor, values: Tensor, *, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """softmax(queries keys^T) values, every row reading every position (Vaswani et al. 2017).
 
     Args:
-        queries: (..., row, head_dim). With grouped queries the rows are the query heads that share a
-            key/value head, so that no key is repeated.
-        keys, values: (..., position, head_dim).
-        mask: (..., row, position), added to the scores; None where every row reads every position.
+        queries: (kv_head, row, head_dim), already divided by sqrt(head_dim). The rows are the query heads
+            that share a key/value head, so that no key is repeated.
+        keys_across: (kv_head, head_dim, position).
+        values: (kv_head, position, head_dim).
+        out: where to put the outputs; None for a fresh tensor.
 
     Returns:
-        (..., row, head_dim) outputs, and the (..., row, position) weights; each row of them sums to 1.
+        (kv_head, row, head_dim) outputs, and (kv_head, row, position) weights, a fresh tensor; each row sums to 1.
     """
-    scores = torch.matmul(queries, keys.transpose(-1, -2)) * scale
-    if mask is not None:
-        scores = scores + mask
-    weights = torch.softmax(scores, dim=-1)
-    return torch.matmul(weights, values), weights
+    scores = torch.bmm(queries, keys_across)
+    weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(values.dtype)
+    return torch.bmm(weights, values, out=out), weights

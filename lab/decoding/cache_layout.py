@@ -31,61 +31,103 @@ class RoomyLayer(DynamicLayer):
     """A full-attention cache layer whose buffers are allocated once; `keys` and `values` are views of them.
 
     transformers' own layer copies all it holds at every token (`torch.cat`). This one writes the new
-    positions into room kept for them and grows only when it is passed.
+    positions into room kept for them and grows only when that is passed.
 
     Args:
         capacity: positions to make room for.
+
+    Attributes:
+        length: positions held.
+        buffer: (2, batch, kv_head, capacity, head_dim), values first, where keys and values are of one
+            shape; a token's values and keys are then written with one copy.
     """
 
     def __init__(self, capacity: int) -> None:
-        super().__init__()
+        self.length = 0
+        self.key_buffer: Tensor | None = None
+        self.value_buffer: Tensor | None = None
+        self.buffer: Tensor | None = None
         self.capacity = max(capacity, 1)
-        self.key_buffer: Tensor
-        self.value_buffer: Tensor
+        super().__init__()
+
+    @property
+    def keys(self) -> Tensor | None:  # type: ignore[override]
+        """(batch, kv_head, length, head_dim), a view; None while nothing was ever stored."""
+        return None if self.key_buffer is None else self.key_buffer.narrow(2, 0, self.length)
+
+    @keys.setter
+    def keys(self, value: Tensor | None) -> None:
+        self.key_buffer = self._replacement(value)
+
+    @property
+    def values(self) -> Tensor | None:  # type: ignore[override]
+        """(batch, kv_head, length, head_dim), a view; None while nothing was ever stored."""
+        return None if self.value_buffer is None else self.value_buffer.narrow(2, 0, self.length)
+
+    @values.setter
+    def values(self, value: Tensor | None) -> None:
+        self.value_buffer = self._replacement(value)
+
+    def _replacement(self, value: Tensor | None) -> Tensor | None:
+        # Reordering and its like hand in new tensors for the same positions.
+        self.buffer = None
+        if value is None:
+            self.length = 0
+            return None
+        room = _room(value, self.capacity)
+        room.narrow(2, 0, value.shape[2]).copy_(value)
+        return room
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Allocate the buffers for keys and values shaped like these: (batch, kv_head, any, head_dim)."""
         self.device = key_states.device
-        self.key_buffer = _room(key_states, self.capacity)
-        self.value_buffer = _room(value_states, self.capacity)
-        self.keep(0)
+        if key_states.shape == value_states.shape:
+            self.buffer = value_states.new_empty((2, *_room_shape(value_states, self.capacity)))
+            self.value_buffer, self.key_buffer = self.buffer[0], self.buffer[1]
+        else:
+            self.key_buffer, self.value_buffer = _room(key_states, self.capacity), _room(value_states, self.capacity)
+        self.length = 0
         self.is_initialized = True
-
-    def keep(self, positions: int) -> tuple[Tensor, Tensor]:
-        """Let `keys` and `values` be the first `positions` of the buffers; gives both."""
-        self.keys = self.key_buffer.narrow(2, 0, positions)
-        self.values = self.value_buffer.narrow(2, 0, positions)
-        return self.keys, self.values
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append (batch, kv_head, new, head_dim) keys and values; gives all that is held."""
         del args, kwargs
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None  # noqa: S101 - set by lazy_initialization
-        held, new = self.keys.shape[2], key_states.shape[2]
+        held, new = self.length, key_states.shape[2]
         self.reserve(held + new)
-        self.key_buffer.narrow(2, held, new).copy_(key_states)
-        self.value_buffer.narrow(2, held, new).copy_(value_states)
-        return self.keep(held + new)
+        key_buffer, value_buffer = self.key_buffer, self.value_buffer
+        assert key_buffer is not None and value_buffer is not None  # noqa: S101, PT018 - allocated above
+        key_buffer.narrow(2, held, new).copy_(key_states)
+        value_buffer.narrow(2, held, new).copy_(value_states)
+        self.length = held + new
+        return key_buffer.narrow(2, 0, self.length), value_buffer.narrow(2, 0, self.length)
 
     def reserve(self, positions: int) -> None:
-        """Make sure that the buffers hold what `keys` and `values` show and have room for `positions`."""
-        keys, values = self.keys, self.values
-        assert keys is not None  # noqa: S101
-        assert values is not None  # noqa: S101
-        same = keys.untyped_storage().data_ptr() == self.key_buffer.untyped_storage().data_ptr()
-        if same and positions <= self.key_buffer.shape[2]:
+        """Grow by half if there is no room for `positions`."""
+        if positions <= self.capacity:
             return
-        # Either more is wanted than was planned, or `reorder_cache` and its like replaced the tensors.
-        self.capacity = max(self.capacity, positions + positions // 2)
-        self.key_buffer, self.value_buffer = _room(keys, self.capacity), _room(values, self.capacity)
-        self.key_buffer.narrow(2, 0, keys.shape[2]).copy_(keys)
-        self.value_buffer.narrow(2, 0, keys.shape[2]).copy_(values)
+        keys, values = self.keys, self.values
+        self.capacity = positions + positions // 2
+        self.keys, self.values = keys, values
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last `-tokens_to_remove` positions (a negative number, as in transformers)."""
+        if tokens_to_remove > 0:
+            raise ValueError(f"crop takes a negative number of tokens, got {tokens_to_remove}")
+        self.length = max(self.length + tokens_to_remove, 0)
+
+    def get_seq_length(self) -> int:
+        """Positions held."""
+        return self.length
+
+
+def _room_shape(like: Tensor, positions: int) -> tuple[int, int, int, int]:
+    return (like.shape[0], like.shape[1], positions, like.shape[3])
 
 
 def _room(like: Tensor, positions: int) -> Tensor:
-    return like.new_empty((like.shape[0], like.shape[1], positions, like.shape[3]))
+    return like.new_empty(_room_shape(like, positions))
 
 
 @dataclass(frozen=True)
@@ -174,8 +216,8 @@ def _layer(layer: Any) -> LayerTensors:
 
 def _buffers(layer: Any, tensors: list[Tensor]) -> Iterable[Tensor]:
     # An empty view has no address of its own, so a roomy layer is asked for its buffers.
-    if isinstance(layer, RoomyLayer) and layer.is_initialized:
-        return (layer.key_buffer, layer.value_buffer)
+    if isinstance(layer, RoomyLayer):
+        return [buffer for buffer in (layer.key_buffer, layer.value_buffer) if buffer is not None]
     return tensors
 
 
@@ -187,6 +229,8 @@ def _kind(layer: Any) -> str:
 
 def stored_positions(layer: Any) -> int:
     """How many positions the tensors of one cache layer hold; 0 while it is empty."""
+    if isinstance(layer, RoomyLayer):
+        return layer.length
     keys = getattr(layer, "keys", None)
     return int(keys.shape[2]) if isinstance(keys, Tensor) and keys.dim() == 4 else 0
 
@@ -206,7 +250,7 @@ def empty_layer(cache: Cache, index: int) -> None:
     """Throw away what layer `index` holds, as a broken cache would. The other layers keep theirs."""
     layer = cache.layers[index]
     if isinstance(layer, RoomyLayer):
-        layer.keep(0)
+        layer.length = 0
     elif isinstance(layer, CacheLayerMixin) and isinstance(layer.keys, Tensor) and isinstance(layer.values, Tensor):
         layer.keys, layer.values = layer.keys[:, :, :0], layer.values[:, :, :0]
 
@@ -254,10 +298,15 @@ def fill_layer(cache: Cache, index: int, keys: Tensor, values: Tensor, seen: int
     """Let layer `index` of an empty cache hold these tensors, as if `seen` positions had gone through it.
 
     Args:
-        keys: (batch, kv_head, position, head_dim): what the layer would still hold of them. Not copied.
+        keys: (batch, kv_head, position, head_dim): what the layer would still hold of them.
         values: likewise.
     """
     layer: Any = cache.layers[index]
+    if isinstance(layer, RoomyLayer):
+        layer.capacity = max(layer.capacity, keys.shape[2] + 1)
+        layer.device, layer.is_initialized = keys.device, True
+        layer.keys, layer.values, layer.length = keys, values, keys.shape[2]
+        return
     layer.lazy_initialization(keys, values)
     layer.keys, layer.values = keys, values
     if isinstance(layer, DynamicSlidingWindowLayer):

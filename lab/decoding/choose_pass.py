@@ -5,7 +5,9 @@ from __future__ import annotations
 from torch import nn
 
 from lab.decoding import cache_layout
+from lab.decoding.llama import LlamaPass, why_not
 from lab.decoding.passes import Pass, TransformersPass
+from lab.errors import ModelError
 
 
 def choose_pass(model: nn.Module, capacity: int, *, layers: tuple[int, ...], fast: bool | None, mistake: str) -> Pass:
@@ -21,6 +23,12 @@ def choose_pass(model: nn.Module, capacity: int, *, layers: tuple[int, ...], fas
         ModelError: no attention key/value cache, or `fast` is True and the fast path does not fit.
         BadInput: the mistake cannot be made with this model.
     """
+    if fast is not False:
+        reason = why_not(model)
+        if not reason:
+            return LlamaPass(model, capacity, layers=layers)
+        if fast:
+            raise ModelError(f"The fast path does not fit: {reason}.", remedy="Leave the choice of path open.")
     trimmed = None
     if mistake == "drop_layer_cache":
         trimmed = cache_layout.layer_to_empty(cache_layout.new_cache(model, 1))

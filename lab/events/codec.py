@@ -70,8 +70,8 @@ def encode_line(event: Event) -> str:
 
 
 @cache
-def _adapter(cls: type[Event]) -> TypeAdapter[Event]:
-    return TypeAdapter(cls)
+def _adapter(name: str) -> TypeAdapter[Event]:
+    return TypeAdapter(event_types()[name])
 
 
 def decode_event(body: Any) -> Event:
@@ -84,11 +84,10 @@ def decode_event(body: Any) -> Event:
         raise RecordingError("This is not an event: it has no name under 'event'.", remedy="Is it a lab recording?")
     fields = from_json(body)
     name = fields.pop("event")
-    cls = event_types().get(name)
-    if cls is None:
+    if name not in event_types():
         raise RecordingError(f"Unknown event {name!r}.", remedy="It may come from a newer version of the lab.")
     try:
-        return _adapter(cls).validate_python(fields)
+        return _adapter(name).validate_python(fields)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -33,12 +33,14 @@ class ReferenceTokens:
         gaps: for each of them, the difference of its two largest logits, before temperature.
         runners_up: for each of them, the token of the second largest logit, or of the largest if the token
             was drawn and is not the largest.
+        largest: for each of them, the largest absolute value among those two logits.
         prefill_chunk: the size of `generate()`'s own prefill chunks, None if the prompt went at once.
     """
 
     token_ids: tuple[int, ...]
     gaps: tuple[float, ...]
     runners_up: tuple[int, ...]
+    largest: tuple[float, ...]
     prefill_chunk: int | None
 
 
@@ -205,12 +207,20 @@ def _read(tokens: list[int], top_two: list[tuple[torch.Tensor, torch.Tensor]], c
     """Each pass's top two belong to one token, those of earlier prefill chunks aside."""
     gaps: list[float] = []
     runners_up: list[int] = []
+    sizes: list[float] = []
     for token, (values, ids) in zip(tokens, top_two[len(top_two) - len(tokens) :], strict=True):
         largest, second = values.tolist()
         first_id, second_id = ids.tolist()
         gaps.append(largest - second)
+        sizes.append(max(abs(largest), abs(second)))
         runners_up.append(second_id if token == first_id else first_id)
-    return ReferenceTokens(token_ids=tuple(tokens), gaps=tuple(gaps), runners_up=tuple(runners_up), prefill_chunk=chunk)
+    return ReferenceTokens(
+        token_ids=tuple(tokens),
+        gaps=tuple(gaps),
+        runners_up=tuple(runners_up),
+        largest=tuple(sizes),
+        prefill_chunk=chunk,
+    )
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from lab.decoding.attention import attend
 
@@ -55,14 +56,13 @@ def three_token_example() -> tuple[ExampleStep, ...]:
     """The steps, in float64. The outputs are (1, 0), (0.33, 1.34) and (0.75, 1.50), rounded."""
     inputs = torch.tensor(TOKENS, dtype=torch.float64)
     scale = 1 / math.sqrt(2)
-    causal = torch.full((3, 3), -math.inf, dtype=torch.float64).triu(1)
-    full, _ = attend(inputs, inputs, value_of(inputs), scale=scale, mask=causal)
+    full = scaled_dot_product_attention(inputs[None], inputs[None], value_of(inputs)[None], is_causal=True)[0]
     keys = values = inputs[:0]
     steps = []
     for t in range(3):
         token = inputs[t : t + 1]
         keys, values = torch.cat([keys, token]), torch.cat([values, value_of(token)])
-        output, weights = attend(token, keys, values, scale=scale)
+        output, weights = attend(scale * token[None], keys.T[None], values[None])
         steps.append(
             ExampleStep(
                 token=_pair(token[0]),
@@ -72,8 +72,8 @@ def three_token_example() -> tuple[ExampleStep, ...]:
                 keys=tuple(_pair(k) for k in keys),
                 values=tuple(_pair(v) for v in values),
                 scores=tuple((scale * (keys @ token[0])).tolist()),
-                weights=tuple(weights[0].tolist()),
-                output=_pair(output[0]),
+                weights=tuple(weights[0, 0].tolist()),
+                output=_pair(output[0, 0]),
                 full_row=_pair(full[t]),
                 computed=1,
                 computed_without=t + 1,

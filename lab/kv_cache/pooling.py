@@ -23,4 +23,4 @@ def max_pool_positions(weights: Tensor, bins: int = MAX_BINS) -> tuple[Tensor, i
     size = max(1, -(-positions // bins))
     count = -(-positions // size)
     padded = torch.nn.functional.pad(weights, (0, count * size - positions))
-    return padded.unflatten(-1, (count, size)).amax(dim=-1), size
+    return padded.reshape(*weights.shape[:-1], count, size).amax(dim=-1), size

@@ -23,8 +23,8 @@ MAX_KEPT_BYTES = 256 * 2**20
 _SHELL_BYTES = 2 * 2**20
 
 
-class _Enough(Exception):  # noqa: N818 - not an error: ends a pass at the layer asked for
-    """Carries the weights out of the model."""
+class _Enough(Exception):
+    """Not an error: ends a pass at the layer asked for and carries its weights out."""
 
 
 class CacheReplay:

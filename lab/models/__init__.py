@@ -1,0 +1,1 @@
+"""Models: which there are, fetching, converting and loading them, and their facts."""

@@ -56,13 +56,14 @@ def read_config(directory: Path) -> PretrainedConfig:
 
 
 def _config_from(name: str, raw: dict[str, Any]) -> PretrainedConfig:
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: PLC0415
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL  # noqa: PLC0415
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
-    from lab.models.quiet import quiet_transformers  # noqa: PLC0415
+    from lab.models.quiet import quiet_transformers
 
     kind = raw.get("model_type")
-    known = isinstance(kind, str) and kind in CONFIG_MAPPING
+    kind = kind if isinstance(kind, str) else ""
+    known = kind in CONFIG_MAPPING
     if raw.get("auto_map") and not known:
         raise ModelError(
             f"{name} needs code from its own repository (auto_map in config.json), which the lab never runs.",
@@ -70,13 +71,13 @@ def _config_from(name: str, raw: dict[str, Any]) -> PretrainedConfig:
         )
     if not known:
         raise ModelError(
-            f"{name} is of the unknown architecture {str(kind)[:60]!r}.", remedy=_UNKNOWN_REMEDY + " Is it up to date?"
+            f"{name} is of the unknown architecture {kind[:60]!r}.", remedy=_UNKNOWN_REMEDY + " Is it up to date?"
         )
     if raw.get("is_encoder_decoder"):
         raise ModelError(
             f"{name} ({kind}) is an encoder-decoder; the lab runs causal language models only.", remedy=_UNKNOWN_REMEDY
         )
-    if "quantization_config" in raw and raw["quantization_config"]:
+    if raw.get("quantization_config"):
         raise ModelError(
             f"{name} is stored quantized ({_method(raw['quantization_config'])}), which the lab cannot open.",
             remedy="Use the plain model; the lab quantizes by itself.",
@@ -84,7 +85,7 @@ def _config_from(name: str, raw: dict[str, Any]) -> PretrainedConfig:
     try:
         with quiet_transformers():
             config: PretrainedConfig = CONFIG_MAPPING[kind].from_dict(dict(raw))
-    except Exception as error:  # noqa: BLE001 - config classes raise whatever their fields provoke
+    except Exception as error:
         raise ModelError(
             f"The config.json of {name} does not fit a {kind} model: {_first_line(error)}",
             remedy="Copy the model again.",
@@ -140,9 +141,7 @@ def _layer(text: PretrainedConfig, index: int, kv_heads: int, head_dim: int) -> 
     recurrent = kv_heads == 0 or any(hasattr(text, key) for key in ("state_size", "mamba_d_state", "time_step_rank"))
     if latent or (recurrent and types is None) or (kind == "sliding" and not window):
         kind = "other"
-    return LayerFacts(
-        kind=kind, window=window if kind == "sliding" else None, kv_heads=kv_heads, head_dim=head_dim
-    )
+    return LayerFacts(kind=kind, window=window if kind == "sliding" else None, kv_heads=kv_heads, head_dim=head_dim)
 
 
 def _kv_heads(text: PretrainedConfig, heads: int) -> int:

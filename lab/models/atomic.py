@@ -83,11 +83,11 @@ def file_lock(path: Path, progress: ProgressCallback = silent) -> Iterator[None]
 def _try_lock(descriptor: int) -> bool:
     try:
         if os.name == "nt":
-            import msvcrt  # noqa: PLC0415
+            import msvcrt
 
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
         else:
-            import fcntl  # noqa: PLC0415
+            import fcntl
 
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

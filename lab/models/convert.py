@@ -15,7 +15,7 @@ from lab.models.manifest import Manifest, write_manifest
 from lab.models.weights import weight_hash
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _CHUNK = 1 << 20
 
@@ -51,7 +51,7 @@ def convert_gguf(
     """
     header = read_gguf_header(file)
     progress("unpacking the weights to fp32", None)
-    _save_model(header, directory)
+    grid = _save_model(header, directory, progress)
     progress("building the tokenizer", None)
     _save_tokenizer(header, directory)
     progress("hashing the weights", None)
@@ -62,7 +62,7 @@ def convert_gguf(
             source=source,
             source_sha256=source_sha256,
             weight_hash=weight_hash(directory),
-            grid=grid_of(header),
+            grid=grid,
             license=license_name or str(header.metadata.get("general.license", "")),
             dtype="float32",
             tensor_types=header.tensor_types(),
@@ -73,7 +73,7 @@ def convert_gguf(
 
 def grid_of(header: GGUFHeader) -> str | None:
     """The grid that most of a GGUF file's matrices lie on, in words: "Q4_1, groups of 32"."""
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType  # noqa: PLC0415
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     matrices = [t for t in header.tensors if len(t.shape) == 2 and "embd" not in t.name]
     types = {t.type_name for t in matrices}
@@ -87,15 +87,17 @@ def grid_of(header: GGUFHeader) -> str | None:
     return f"{main}, groups of {block}" + (f"; some tensors {', '.join(others)}" if others else "")
 
 
-def _save_model(header: GGUFHeader, directory: Path) -> None:
-    import torch  # noqa: PLC0415
-    from transformers import AutoModelForCausalLM, GgufConfig  # noqa: PLC0415
+def _save_model(header: GGUFHeader, directory: Path, progress: ProgressCallback) -> str | None:
+    """Write config and weights; gives the grid that they lie on."""
+    import torch
+    from transformers import AutoModelForCausalLM, GgufConfig
 
-    from lab.models.quiet import quiet_transformers  # noqa: PLC0415
+    from lab.models.quiet import quiet_transformers, report_gguf_tensors
 
+    auto: Any = AutoModelForCausalLM  # its methods carry no types
     try:
-        with quiet_transformers():
-            model, info = AutoModelForCausalLM.from_pretrained(
+        with quiet_transformers(), report_gguf_tensors(lambda done: progress("unpacking the weights to fp32", done)):
+            model, info = auto.from_pretrained(
                 str(header.path.parent),
                 gguf_file=header.path.name,
                 quantization_config=GgufConfig(dequantize=True),
@@ -118,22 +120,43 @@ def _save_model(header: GGUFHeader, directory: Path) -> None:
             delattr(model.config, attribute)
     model.hf_quantizer = None
     model.is_quantized = False
-    model.save_pretrained(directory, max_shard_size="4GB")
+    progress("writing the weights", None)
+    with quiet_transformers():
+        model.save_pretrained(directory, max_shard_size="4GB")
+    for file in directory.glob("*.safetensors"):
+        file.chmod(0o644)
     _mark_config(directory)
+    return _checked_grid(header, model)
+
+
+def _checked_grid(header: GGUFHeader, model: PreTrainedModel) -> str | None:
+    """The grid that the file's types promise; for Q4_1 it is also measured on a matrix, and None if not found there."""
+    from lab.models.grid import check_grid
+
+    grid = grid_of(header)
+    if grid is None or not grid.startswith("Q4_1,"):
+        return grid
+    names = {t.name for t in header.tensors if t.type_name == "Q4_1"}
+    for name, parameter in model.named_parameters():
+        if name.endswith("layers.0.mlp.up_proj.weight") and "blk.0.ffn_up.weight" in names:
+            return grid if check_grid(parameter).on_grid else None
+    return grid
 
 
 def _mark_config(directory: Path) -> None:
     path = directory / "config.json"
     config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     config.pop("quantization_config", None)
+    config.pop("_name_or_path", None)
+    config.pop("_model_name_or_path", None)
     config["dtype"] = "float32"
     path.write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
 def _save_tokenizer(header: GGUFHeader, directory: Path) -> None:
-    from transformers import AutoTokenizer  # noqa: PLC0415
+    from transformers import AutoTokenizer
 
-    from lab.models.quiet import quiet_transformers  # noqa: PLC0415
+    from lab.models.quiet import quiet_transformers
 
     try:
         with quiet_transformers():
@@ -154,7 +177,7 @@ def repair_pre_tokenizer(tokenizer: PreTrainedTokenizerBase, pre: str) -> None:
     """
     if pre not in ("smollm", "starcoder", "refact", "command-r"):
         return
-    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence  # noqa: PLC0415
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:

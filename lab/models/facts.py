@@ -78,7 +78,7 @@ def parameters_of(tensors: dict[str, StoredTensor], *, tied: bool) -> list[Store
 def with_experiments(facts: ModelFacts) -> ModelFacts:
     """`facts` with what each experiment says of the model."""
     try:
-        from lab.experiments.registry import EXPERIMENTS  # noqa: PLC0415 - it imports much, and only this needs it
+        from lab.experiments.registry import EXPERIMENTS
     except ImportError:
         return facts
     return replace(facts, experiments={name: e.supports(facts) for name, e in EXPERIMENTS.items()})

@@ -60,9 +60,7 @@ class _Reader:
 
     def take(self, count: int) -> bytes:
         if count < 0 or self.at + count > len(self.data):
-            raise damaged(
-                self.path, f"its header needs byte {self.at + count:,} of a file of {len(self.data):,} bytes"
-            )
+            raise damaged(self.path, f"its header needs byte {self.at + count:,} of a file of {len(self.data):,} bytes")
         self.at += count
         return self.data[self.at - count : self.at]
 
@@ -157,8 +155,8 @@ def _read(reader: _Reader, size: int) -> GGUFHeader:
 
 def _storage(path: Path, name: str, shape: tuple[int, ...], type_id: int) -> tuple[str, int]:
     """A tensor type's name and how many bytes the tensor takes."""
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType  # noqa: PLC0415 - slow to import
-    from gguf.quants import _type_traits  # noqa: PLC0415
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+    from gguf.quants import _type_traits
 
     try:
         kind = GGMLQuantizationType(type_id)

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import torch
 
-from lab.models.manifest import Manifest
-
 _LEVELS = 15
 
 
@@ -35,9 +33,7 @@ class GridCheck:
 def requantize_float_minimum(weight: torch.Tensor, group: int = 32) -> torch.Tensor:
     """`weight` [out, in] rounded to 16 levels between the minimum and maximum of each group of inputs.
 
-    Scale and minimum are fp16, as in Q4_1: w' = fp16(scale) * round((w - min) / scale) + fp16(min), with
-    scale = (max - min) / 15. Not every group of a Q4_1 file uses all its 16 levels; the scale is then searched
-    among (max - min) / k for k = 1..15, so that a group on *any* such grid is found.
+    As in Q4_1: w' = scale * round((w - min) / scale) + min, with scale = (max - min) / 15 and min in floating point.
 
     Raises:
         ValueError: `group` does not divide the inputs.
@@ -46,23 +42,12 @@ def requantize_float_minimum(weight: torch.Tensor, group: int = 32) -> torch.Ten
         raise ValueError(f"groups of {group} do not divide a matrix of shape {tuple(weight.shape)}")
     values = weight.detach().to("cpu", torch.float32).reshape(-1, group)
     low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
-    minimum = low.half().float()
-    best = torch.full_like(values, torch.inf)
-    for levels in range(_LEVELS, 0, -1):
-        scale = ((high - low) / levels).half().float()
-        steps = torch.where(scale > 0, (values - minimum) / scale, torch.zeros_like(values)).round().clamp(0, levels)
-        candidate = steps * scale + minimum
-        better = (candidate - values).abs().amax(1, keepdim=True) < (best - values).abs().amax(1, keepdim=True)
-        best = torch.where(better, candidate, best)
-    return best.reshape(weight.shape)
+    scale = (high - low) / _LEVELS
+    steps = torch.where(scale > 0, (values - low) / scale, torch.zeros_like(values)).round()
+    return (steps * scale + low).reshape(weight.shape)
 
 
 def check_grid(weight: torch.Tensor, group: int = 32) -> GridCheck:
     """Measure how far `weight` [out, in] is from the grid of `requantize_float_minimum`."""
     change = (requantize_float_minimum(weight, group) - weight.detach().to("cpu", torch.float32)).abs()
     return GridCheck(max_error=float(change.max()), changed=float((change > 0).float().mean()))
-
-
-def main_type(manifest: Manifest | None) -> str | None:
-    """The tensor type most of whose grid the manifest speaks of ("Q4_1"), None if there is none."""
-    return manifest.grid.split(",", 1)[0] if manifest is not None and manifest.grid else None

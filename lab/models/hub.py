@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.errors import ModelError
+from lab.errors import LabError, ModelError
 from lab.models.atomic import ProgressCallback, silent
 from lab.models.weights import weight_files
 
@@ -14,7 +14,7 @@ _WANTED = (".json", ".jinja", ".txt", ".model", ".safetensors")
 
 def local_snapshot(repo: str) -> Path | None:
     """The newest whole snapshot of a hub model in the hub's own cache, None if there is none."""
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - slow to import
+    from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(repo, "config.json")
     if not isinstance(found, str):
@@ -33,8 +33,8 @@ def fetch(repo: str, progress: ProgressCallback = silent) -> Path:
     Raises:
         ModelError: no network, no such model, a gated one, or one without safetensors.
     """
-    from huggingface_hub import HfApi, hf_hub_download  # noqa: PLC0415
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError  # noqa: PLC0415
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     progress(f"asking the hub for {repo}", None)
     try:
@@ -54,17 +54,15 @@ def fetch(repo: str, progress: ProgressCallback = silent) -> Path:
             done += size
     except GatedRepoError:
         raise ModelError(
-            f"{repo} is gated: its owner wants an agreement first.", remedy="Accept it on the hub and log in: hf auth login"
+            f"{repo} is gated: its owner wants an agreement first.",
+            remedy="Accept it on the hub and log in: hf auth login",
         ) from None
     except RepositoryNotFoundError:
         raise ModelError(f"The hub has no model {repo}, or it is private.", remedy="Check the name.") from None
-    except (OSError, HfHubHTTPError, RuntimeError, ValueError) as error:
-        raise _unreachable(repo, error) from None
-    except Exception as error:
-        # The hub's client lets its HTTP library's own errors through, which share no base with OSError.
-        if type(error).__module__.split(".")[0] in ("httpx", "httpcore", "requests", "hf_xet"):
-            raise _unreachable(repo, error) from None
+    except LabError:
         raise
+    except Exception as error:  # the client lets the errors of whichever HTTP library it has through
+        raise _unreachable(repo, error) from error
     if not found:
         raise ModelError(f"{repo} holds no config.json.", remedy="Is it a model in transformers format?")
     return Path(found).parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -21,6 +21,7 @@ from lab.models.sibling import bfloat16_sibling
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+ATTENTION = "sdpa"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -64,6 +65,17 @@ def choose_device(device: str = "auto", dtype: str = "auto") -> tuple[torch.devi
     return chosen, DTYPES["float32" if dtype == "auto" else dtype]
 
 
+def attention_of(facts: ModelFacts) -> str:
+    """The attention kernel that a model runs with: "sdpa", or "eager" where sdpa would compute it wrongly.
+
+    Gemma-2 caps its attention logits, which sdpa cannot; transformers marks such classes.
+    """
+    import transformers
+
+    cls = getattr(transformers, facts.architecture, None)
+    return ATTENTION if getattr(cls, "_supports_sdpa", True) else "eager"
+
+
 def load_directory(
     directory: Path,
     facts: ModelFacts,
@@ -86,24 +98,22 @@ def load_directory(
     skeleton = _skeleton(config, facts)
     expected = sum(p.numel() for p in skeleton.parameters())
     require_memory(facts.name, expected, kind_name, str(where))
-    # Some models (Gemma-2's capped attention logits) would be computed wrongly by sdpa; transformers knows which.
-    attention = "sdpa" if getattr(skeleton, "_supports_sdpa", False) else "eager"
     if kind is torch.bfloat16 and read_manifest(directory) is not None:
         directory = bfloat16_sibling(directory, say)
     say("loading the tokenizer", None)
     tokenizer = _load_tokenizer(directory, facts)
     say("loading the weights", None)
-    model = _load_weights(directory, facts, kind, attention)
-    if model.get_input_embeddings().weight.shape[0] < len(tokenizer):
+    model = _load_weights(directory, facts, kind, attention_of(facts))
+    embeddings = cast("torch.nn.Embedding", model.get_input_embeddings()).weight.shape[0]
+    if embeddings < len(tokenizer):
         raise ModelError(
-            f"{facts.name} has {model.get_input_embeddings().weight.shape[0]:,} embeddings, but its tokenizer "
-            f"knows {len(tokenizer):,} tokens.",
+            f"{facts.name} has {embeddings:,} embeddings, but its tokenizer knows {len(tokenizer):,} tokens.",
             remedy="Use the tokenizer that belongs to the model.",
         )
     if where.type != "cpu":
         say(f"moving the weights to {where}", None)
         model.to(where)  # type: ignore[arg-type,unused-ignore]
-    model.eval()
+    model.train(False)
     model.requires_grad_(False)
     return LoadedModel(
         facts=facts,
@@ -135,12 +145,13 @@ def _skeleton(config: PretrainedConfig, facts: ModelFacts) -> PreTrainedModel:
 
     A config can ask for a thousand times the tensors that the files hold, and building it would take that memory.
     """
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+    from transformers import AutoModelForCausalLM
 
+    auto: Any = AutoModelForCausalLM  # its methods carry no types
     try:
         with torch.device("meta"), quiet_transformers():
-            skeleton: PreTrainedModel = AutoModelForCausalLM.from_config(config)
-    except Exception as error:  # noqa: BLE001 - model classes raise whatever a strange config provokes
+            skeleton: PreTrainedModel = auto.from_config(config)
+    except Exception as error:
         raise ModelError(
             f"The config of {facts.name} builds no model: {_reason(error)}", remedy="Copy the model again."
         ) from error
@@ -156,12 +167,13 @@ def _skeleton(config: PretrainedConfig, facts: ModelFacts) -> PreTrainedModel:
 
 
 def _load_tokenizer(directory: Path, facts: ModelFacts) -> PreTrainedTokenizerBase:
-    from transformers import AutoTokenizer  # noqa: PLC0415
+    from transformers import AutoTokenizer
 
     try:
         with quiet_transformers():
-            return AutoTokenizer.from_pretrained(str(directory), local_files_only=True)  # type: ignore[no-any-return,unused-ignore]
-    except Exception as error:  # noqa: BLE001 - tokenizer files can break in any way
+            tokenizer = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
+            return cast("PreTrainedTokenizerBase", tokenizer)
+    except Exception as error:
         raise ModelError(
             f"{facts.name} has no tokenizer that can be read: {_reason(error)}",
             remedy="Save it beside the model: tokenizer.save_pretrained(directory).",
@@ -169,11 +181,12 @@ def _load_tokenizer(directory: Path, facts: ModelFacts) -> PreTrainedTokenizerBa
 
 
 def _load_weights(directory: Path, facts: ModelFacts, dtype: torch.dtype, attention: str) -> PreTrainedModel:
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+    from transformers import AutoModelForCausalLM
 
+    auto: Any = AutoModelForCausalLM
     try:
         with quiet_transformers():
-            model, info = AutoModelForCausalLM.from_pretrained(
+            model, info = auto.from_pretrained(
                 str(directory),
                 dtype=dtype,
                 attn_implementation=attention,
@@ -181,7 +194,7 @@ def _load_weights(directory: Path, facts: ModelFacts, dtype: torch.dtype, attent
                 local_files_only=True,
                 output_loading_info=True,
             )
-    except Exception as error:  # noqa: BLE001 - a broken model can raise anything from any depth
+    except Exception as error:
         raise ModelError(
             f"The weights of {facts.name} cannot be loaded: {_reason(error)}", remedy="Copy the model again."
         ) from error
@@ -194,7 +207,7 @@ def _load_weights(directory: Path, facts: ModelFacts, dtype: torch.dtype, attent
             f"The weights of {facts.name} {which} ({len(missing)} missing, {len(wrong)} of a wrong shape).",
             remedy="Config and weights do not belong together: copy the model again.",
         )
-    return model  # type: ignore[no-any-return,unused-ignore]
+    return cast("PreTrainedModel", model)
 
 
 def _end_tokens(model: PreTrainedModel) -> frozenset[int]:

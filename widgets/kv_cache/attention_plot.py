@@ -22,8 +22,6 @@ class AttentionPlot(Plot):
 
     def __init__(self) -> None:
         fig = new_figure(x_label="position in the cache", y_label="attention weight", height=190)
-        fig.y_range.start = 0
-        fig.x_range.name, fig.y_range.name = "x_range", "y_range"
         bars = source("bars", "left", "right", "top", "alpha")
         quads = fig.quad("left", "right", "top", 0, source=bars, fill_alpha="alpha", line_color=None)
         paint(quads.glyph, fill_color="--lab-series-1")

@@ -6,6 +6,7 @@ from typing import Any
 
 import ipywidgets as ipw
 
+from lab.events import ArrayData
 from widgets.controls import Controls
 from widgets.experiment import Desk
 from widgets.kv_cache.attention_plot import AttentionPlot, Reading
@@ -104,11 +105,11 @@ class AttentionSection:
                     self._exact[key] = _binned(answer)
             self._desk.touch()
 
-        self._desk.ask("attention", {"step": step, "layer": layer, "head": head}, reply, of_run=True)
+        self._desk.ask("attention", {"index": step, "layer": layer, "head": head}, reply, of_run=True)
 
 
 def _binned(answer: dict[str, Any], most: int = 256) -> Reading:
-    weights = [float(w) for w in answer["weights"]]
+    weights = [float(w) for w in ArrayData.from_json(answer["weights"]).numpy()]
     first = int(answer.get("first_position", 0))
     size = -(-len(weights) // most)
     pooled = tuple(max(weights[i : i + size]) for i in range(0, len(weights), size))

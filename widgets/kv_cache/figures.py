@@ -10,9 +10,14 @@ from widgets.kv_cache.state import KVCacheState
 MEASURED, DERIVED = "MEASURED", "DERIVED"
 
 
-def figures(state: KVCacheState, upto: int) -> list[dict[str, Any]]:
-    """What the figure row shows after new token `upto` (-1: after the prefill)."""
-    return [_in_cache(state, upto), _per_token(state), _faster(state, upto), _computed(state, upto), _prefill(state)]
+def headline(state: KVCacheState, upto: int) -> list[dict[str, Any]]:
+    """What stands above the pictures after new token `upto` (-1: after the prefill)."""
+    return [_in_cache(state, upto), _per_token(state), _faster(state, upto)]
+
+
+def race_figures(state: KVCacheState, upto: int) -> list[dict[str, Any]]:
+    """What stands with the race: computations with and without, the prefill, the median decode step."""
+    return [_computed(state, upto), _prefill(state), _decode(state, upto)]
 
 
 def _figure(name: str, value: str | None, unit: str, badge: str, note: str) -> dict[str, Any]:
@@ -76,8 +81,15 @@ def _computed(state: KVCacheState, upto: int) -> dict[str, Any]:
 def _prefill(state: KVCacheState) -> dict[str, Any]:
     if not state.chunks:
         return _figure("prefill", None, "ms prefill", MEASURED, "")
-    decode = [t.ms for t in state.tokens if t.phase == "decode"]
-    note = f"{state.prompt_length} prompt tokens in {len(state.chunks)} pass{'es' if len(state.chunks) > 1 else ''}"
-    if decode:
-        note += f"; then {sorted(decode)[len(decode) // 2]:.0f} ms a token"
+    passes = len(state.chunks)
+    note = f"{state.prompt_length} prompt tokens in {passes} pass{'es' if passes > 1 else ''}"
     return _figure("prefill", f"{state.prefill_ms():.0f}", "ms prefill", MEASURED, note)
+
+
+def _decode(state: KVCacheState, upto: int) -> dict[str, Any]:
+    times = sorted(t.ms for t in state.tokens[: upto + 1] if t.phase == "decode")
+    if not times:
+        return _figure("decode", None, "ms a decode step", MEASURED, "")
+    median = times[len(times) // 2]
+    note = f"median of {len(times)}, from {times[0]:.0f} to {times[-1]:.0f} ms; {1000 / median:.1f} tokens/s"
+    return _figure("decode", f"{median:.0f}", "ms a decode step", MEASURED, note)

@@ -15,8 +15,6 @@ class LedgerPlot(Plot):
 
     def __init__(self) -> None:
         fig = new_figure(x_label="cache length, tokens", y_label="MiB in the cache", height=270)
-        fig.y_range.start = 0
-        fig.x_range.start = 0
         prefill = source("prefill", "x", "y")
         decode = source("decode", "x", "y")
         whole = source("counted", "x", "y", "formula", "difference", "phase")
@@ -33,9 +31,10 @@ class LedgerPlot(Plot):
         paint(dashed.glyph, line_color="--lab-series-4")
         dot = fig.scatter("x", "y", source=now, size=9, line_width=2.5)
         paint(dot.glyph, line_color="--lab-series-1", fill_color="--lab-surface")
-        words = fig.text("x", "y", "text", source=marks, text_font_size="11px", x_offset=6, y_offset=-4)
+        words = fig.text(
+            "x", "y", "text", source=marks, text_font="Helvetica", text_font_size="11px", x_offset=6, y_offset=-4
+        )
         paint(words.glyph, text_color="--lab-text")
-        fig.x_range.name, fig.y_range.name = "x_range", "y_range"
         add_hover(
             fig,
             [line],

@@ -13,8 +13,6 @@ class RacePlot(Plot):
 
     def __init__(self) -> None:
         fig = new_figure(x_label="text length, tokens", y_label="ms a token", height=220)
-        fig.y_range.start = 0
-        fig.x_range.name, fig.y_range.name = "x_range", "y_range"
         columns = ("x", "y", "computed")
         without, cached = source("without", *columns), source("with", *columns)
         names, now = source("names", "x", "y", "text"), source("now", "x", "y")
@@ -33,7 +31,14 @@ class RacePlot(Plot):
         ring = fig.scatter("x", "y", source=now, size=9, line_width=2.5)
         paint(ring.glyph, line_color="--lab-text", fill_color="--lab-surface")
         words = fig.text(
-            "x", "y", "text", source=names, text_font_size="11px", text_align="right", x_offset=-4, y_offset=-8
+            "x",
+            "y",
+            "text",
+            source=names,
+            text_font="Helvetica",
+            text_font_size="11px",
+            text_align="right",
+            text_baseline="middle",
         )
         paint(words.glyph, text_color="--lab-text")
         add_hover(
@@ -52,9 +57,9 @@ class RacePlot(Plot):
             end = max(end, prompt + int(state.started.card.params.get("max_new_tokens", 0)))
         names = []
         if len(without) > 2:
-            names.append((*without[-1][:2], "without the cache"))
+            names.append((without[-1][0], highest * 1.11, "without the cache"))
         if len(with_cache) > 2:
-            names.append((*with_cache[-1][:2], "with the cache"))
+            names.append((with_cache[-1][0], max(min(p[1] for p in with_cache) - highest * 0.13, 0), "with the cache"))
         here = upto if cursor is None else cursor
         now = [(p[0], p[1]) for p in (*with_cache, *without) if p[0] == prompt + here]
         self.update(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from widgets.experiment import Table
 from widgets.kv_cache.state import KVCacheState
 
@@ -13,6 +15,26 @@ def token_table(state: KVCacheState) -> Table:
         for t in state.tokens
     ]
     return Table("tokens", ["index", "token_id", "text", "log_prob", "gap", "phase", "ms"], rows)
+
+
+def candidate_table(state: KVCacheState, at: int) -> Table:
+    """The most probable tokens where new token `at` was chosen; probabilities over the whole vocabulary."""
+    token = state.tokens[at] if 0 <= at < state.steps else None
+    rows = (
+        [
+            [
+                rank,
+                c.text,
+                c.token_id,
+                f"{100 * math.exp(c.log_prob):.2f}%",
+                "chosen" if c.token_id == token.token_id else "",
+            ]
+            for rank, c in enumerate(token.top, start=1)
+        ]
+        if token
+        else []
+    )
+    return Table("candidates", ["rank", "token", "id", "probability", ""], rows)
 
 
 def ledger_table(state: KVCacheState, upto: int) -> Table:

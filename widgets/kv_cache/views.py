@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ipywidgets as ipw
@@ -14,11 +15,11 @@ from widgets.format import format_bytes
 from widgets.kv_cache import lesson
 from widgets.kv_cache.attention_plot import Reading
 from widgets.kv_cache.attention_section import AttentionSection
-from widgets.kv_cache.figures import figures
+from widgets.kv_cache.figures import headline, race_figures
 from widgets.kv_cache.ledger_plot import LedgerPlot
 from widgets.kv_cache.race_plot import RacePlot
 from widgets.kv_cache.state import KVCacheState
-from widgets.kv_cache.tables import attention_table, ledger_table, race_table, token_table
+from widgets.kv_cache.tables import attention_table, candidate_table, ledger_table, race_table, token_table
 from widgets.kv_cache.what_if_section import WhatIfSection
 from widgets.layer_strip import LayerStrip
 from widgets.text import Words
@@ -35,17 +36,18 @@ class KVCacheViews:
         self._strip = TokenStrip()
         self._strip.on_hover(self._hover)
         self._strip.on_lock(self._lock)
-        self._figures = FigureRow()
+        self._figures, self._race_figures = FigureRow(), FigureRow()
         self._ledger, self._race = LedgerPlot(), RacePlot()
         self._layers = LayerStrip()
         self._layers.on_select(self._select_layer)
         self._ledger_words, self._race_words = Words(css_class="lab-caption"), Words(css_class="lab-caption")
+        self._candidates = DataTable(summary="What else could have come next")
         self._ledger_table, self._race_table = DataTable(), DataTable()
         self._attention = AttentionSection(desk)
         self._what_if = WhatIfSection(desk)
         self.widget = ipw.VBox(
             [
-                _section(self._strip, self._figures),
+                _section(self._strip, self._candidates, self._figures),
                 _section(
                     Words(
                         ("h2", "The ledger"),
@@ -66,6 +68,7 @@ class KVCacheViews:
                         ),
                         css_class="lab-heading",
                     ),
+                    self._race_figures,
                     self._race,
                     self._race_words,
                     self._race_table,
@@ -129,7 +132,9 @@ class KVCacheViews:
         at = upto if pointed is None else pointed
         reading = self._attention.render(state, at)
         self._render_strip(upto, at, pointed, reading)
-        self._figures.show(figures(state, at))
+        self._candidates.show(candidate_table(state, at))
+        self._figures.show(headline(state, at))
+        self._race_figures.show(race_figures(state, at))
         self._ledger.show(state, upto, pointed)
         self._race.show(state, upto, pointed)
         self._render_words(at)
@@ -146,7 +151,7 @@ class KVCacheViews:
                 tokens.append({"text": text, "kind": "prompt", "title": title})
         for token in state.tokens[: upto + 1]:
             newest = token.index == upto
-            probability = f"{100 * 2.718281828459045**token.log_prob:.1f}%" if token.log_prob == token.log_prob else "?"
+            probability = "?" if math.isnan(token.log_prob) else f"{100 * math.exp(token.log_prob):.1f}%"
             title = f"new token {token.index + 1}, id {token.token_id}, probability {probability}, {token.ms:.0f} ms"
             tokens.append({"text": token.text, "kind": "newest" if newest else "new", "title": title})
         self._strip.show(

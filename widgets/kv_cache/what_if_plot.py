@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bokeh.models import CustomJSTickFormatter
+from bokeh.models import CustomJSTickFormatter, LogTicker
 
 from widgets.plot import Plot, add_hover, new_figure, paint, source
 
@@ -26,18 +26,14 @@ class WhatIfPlot(Plot):
     def __init__(self) -> None:
         fig = new_figure(
             x_label="context, tokens",
-            y_label="cache size",
+            y_label="cache size (DERIVED by formula)",
             height=300,
             x_axis_type="log",
             y_axis_type="log",
         )
-        fig.x_range.name, fig.y_range.name = "x_range", "y_range"
         for axis, code in ((fig.xaxis[0], _TOKENS_TICK), (fig.yaxis[0], _BYTES_TICK)):
             axis.formatter = CustomJSTickFormatter(code=code)
-            axis.ticker.base = 2
-            axis.ticker.mantissas = [1]
-            axis.ticker.desired_num_ticks = 7
-        fig.title.text = "cache size (DERIVED by formula)"
+            axis.ticker = LogTicker(base=2, mantissas=[1], desired_num_ticks=7)
         hovered = []
         for i in range(CURVES):
             curve = fig.line("x", "y", source=source(f"curve{i}", "x", "y", "label"), line_width=2 if i else 2.5)
@@ -48,12 +44,21 @@ class WhatIfPlot(Plot):
         free = fig.line("x", "y", source=source("free", "x", "y"), line_width=1.5, line_dash=[2, 3])
         paint(free.glyph, line_color="--lab-muted")
         names = source("names", "x", "y", "text")
-        words = fig.text("x", "y", "text", source=names, text_font_size="11px", text_align="right", y_offset=-3)
+        words = fig.text(
+            "x",
+            "y",
+            "text",
+            source=names,
+            text_font="Helvetica",
+            text_font_size="11px",
+            text_align="right",
+            y_offset=-3,
+        )
         paint(words.glyph, text_color="--lab-text")
         add_hover(fig, hovered, [("", "@label"), ("context", "@x{0,0} tokens"), ("cache", "@y{0.00 ib}")])
         super().__init__(fig, "Cache size against context for other shapes of the model")
 
-    def show(self, curves: list[Mapping[str, Any]], free_bytes: int) -> None:
+    def show(self, curves: Sequence[Mapping[str, Any]], free_bytes: int) -> None:
         """Draw curves of {label, context, bytes}; the first is the model as it is."""
         data: dict[str, Any] = {}
         for i in range(CURVES):

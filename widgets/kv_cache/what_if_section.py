@@ -104,7 +104,7 @@ _SCHEMA: dict[str, Any] = {
             "type": "string",
             "title": "Compare with",
             "enum": ["heads", "dtype", "known"],
-            "labels": ["heads and window", "cache types", "known models"],
+            "labels": ["heads", "dtype", "models"],
             "default": "heads",
             "hint": "segmented",
             "group": "main",

@@ -79,6 +79,7 @@ function render({ model, el }) {
       return boxes.get(home);
     };
     if (groups.includes("main")) boxOf("main");
+    chips.remove(); // it may still hang in the form that is being replaced
     for (const field of fields) {
       echoes[field.name] ??= makeEcho();
       if (!(field.name in values)) values[field.name] = field.default;
@@ -93,7 +94,7 @@ function render({ model, el }) {
       editor.row.classList.toggle("lab-same-title", GROUP_TITLES[field.group] === field.title);
       editors.set(field.name, editor);
       boxOf(field.group).append(editor.row);
-      if (field.hint === "text" && !chips.isConnected && groups.includes("main")) editor.row.after(chips);
+      if (field.hint === "text" && !chips.parentNode && groups.includes("main")) editor.row.after(chips);
       editor.set(values[field.name]);
     }
     boxes.get("main")?.append(modelRow);

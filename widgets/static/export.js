@@ -2,32 +2,49 @@
 
 const TYPES = { png: "image/png", svg: "image/svg+xml" };
 
-/** The Bokeh view of the plot called `name` (its model's `name`), wherever it lies in the page. */
-function findPlot(name) {
-  const seen = new Set();
+/** The Bokeh plots of the page, in its order; with a name, the one that bears it. */
+function findPlots(name) {
+  const found = [];
   const search = (view) => {
-    if (!view || seen.has(view)) return null;
-    seen.add(view);
-    if (view.model?.name === name && view.export) return view;
-    for (const child of view.child_views ?? []) {
-      const found = search(child);
-      if (found) return found;
-    }
-    return null;
+    if (!view) return;
+    if (view.canvas_view && view.export) found.push(view);
+    else for (const child of view.child_views ?? []) search(child);
   };
-  for (const view of window.Bokeh?.index?.roots ?? Object.values(window.Bokeh?.index ?? {})) {
-    const found = search(view);
-    if (found) return found;
-  }
-  return null;
+  const index = window.Bokeh?.index;
+  for (const view of index?.roots ?? Object.values(index ?? {})) search(view);
+  const shown = found.filter((view) => view.el?.isConnected && view.el.getClientRects().length > 0);
+  shown.sort((a, b) => a.el.getBoundingClientRect().top - b.el.getBoundingClientRect().top);
+  return name === "*" ? shown : shown.filter((view) => view.model.name === name);
 }
 
-async function drawPlot(name, format) {
-  const view = findPlot(name);
-  if (!view) return null;
+/** A plot drawn on the page's own ground, as a file. */
+async function drawPlot(view, format, ground) {
   const layer = view.export(format, true);
-  if (format === "svg") return new Blob([layer.ctx.get_serialized_svg(true)], { type: TYPES.svg });
-  return layer.to_blob ? layer.to_blob() : new Promise((done) => layer.canvas.toBlob(done, TYPES.png));
+  if (format === "svg") {
+    const text = layer.ctx.get_serialized_svg(true);
+    const at = text.indexOf(">", text.indexOf("<svg")) + 1;
+    const rect = `<rect width="100%" height="100%" fill="${ground}"/>`;
+    return new Blob([text.slice(0, at), rect, text.slice(at)], { type: TYPES.svg });
+  }
+  const canvas = make("canvas");
+  canvas.width = layer.canvas.width;
+  canvas.height = layer.canvas.height;
+  const context = canvas.getContext("2d");
+  context.fillStyle = ground;
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(layer.canvas, 0, 0);
+  return new Promise((done) => canvas.toBlob(done, TYPES.png));
+}
+
+async function savePlots(item, prefix, el) {
+  const format = item.format ?? (item.id === "svg" ? "svg" : "png");
+  const ground = getComputedStyle(el).getPropertyValue("--lab-surface").trim() || "#ffffff";
+  const views = findPlots(item.plot ?? "*");
+  for (const [i, view] of views.entries()) {
+    const name = view.model.name || `${prefix}-${i + 1}`;
+    saveFile(`${name}.${format}`, await drawPlot(view, format, ground));
+  }
+  return views.length;
 }
 
 function render({ model, el }) {
@@ -97,18 +114,14 @@ function render({ model, el }) {
     close();
     button.focus();
     if (!item || item.disabled) return;
-    if (item.plot) {
-      const format = item.format === "svg" ? "svg" : "png";
-      let blob = null;
+    if (item.plot || item.id in TYPES) {
+      let count = 0;
       try {
-        blob = await drawPlot(item.plot, format);
+        count = await savePlots(item, (model.get("state") ?? {}).prefix || "picture", el);
       } catch (error) {
-        console.warn("export of the picture failed", error);
+        console.warn("export of the pictures failed", error);
       }
-      if (blob) {
-        saveFile(item.name || `${item.plot}.${format}`, blob);
-        return setText(said, "saved");
-      }
+      return setText(said, count ? `${count} saved` : "There is no picture to save yet.");
     }
     setText(said, "preparing …");
     post(model, { type: "export", id });
@@ -134,8 +147,9 @@ function render({ model, el }) {
       return node;
     }, (node, item) => {
       setText(node.main, item.label);
-      setText(node.note, item.disabled || item.note || "");
-      node.note.hidden = !(item.disabled || item.note);
+      const note = (typeof item.disabled === "string" && item.disabled) || item.note || "";
+      setText(node.note, note);
+      node.note.hidden = !note;
       setAttr(node, "aria-disabled", item.disabled ? "true" : null);
     });
   });

@@ -24,7 +24,9 @@ function render({ model, el }) {
     const figures = state.figures ?? [];
     row.style.setProperty("--columns", Math.min(figures.length || 1, state.columns ?? 3));
     keyed(row, figures, (figure, i) => figure.id ?? i, create, (node, figure) => {
-      setText(node.value, figure.value === "" || figure.value === null || figure.value === undefined ? "–" : figure.value);
+      const nothing = ["", "–", null, undefined].includes(figure.value);
+      setText(node.value, nothing ? "–" : figure.value);
+      node.value.classList.toggle("lab-nothing", nothing);
       setText(node.unit, figure.unit);
       const badge = figure.badge in BADGES ? figure.badge : "";
       node.badge.hidden = !badge;

@@ -1,4 +1,4 @@
-// Whether somebody still answers. A kernel that ended is not told to its page: Jupyter starts an empty one in its
+// The header's line: a live run or a recorded one, which model, and whether somebody still answers. A kernel that ended is not told to its page: Jupyter starts an empty one in its
 // place, whose silence looks like work. So the page asks, and says within ten seconds that nobody is there.
 
 const PING_MS = 2500;
@@ -14,7 +14,13 @@ function render({ model, el }) {
   const words = make("p", "lab-heartbeat-words");
   const reload = makeButton("lab-small", "Reload", () => location.reload());
   banner.append(symbol, words, reload);
-  el.replaceChildren(banner);
+  const mode = make("span", "lab-mode");
+  const word = make("span");
+  mode.append(make("i", "lab-mode-dot"), word);
+  const line = make("span", "lab-mode-model");
+  const badge = make("div", "lab-mode-line");
+  badge.append(mode, line);
+  el.replaceChildren(badge, banner);
 
   const pace = { ping: PING_MS, dead: DEAD_MS, first: FIRST_MS, ...((model.get("state") ?? {}).pace ?? {}) };
   let number = 0;
@@ -30,7 +36,12 @@ function render({ model, el }) {
     banner.hidden = !text;
     setText(words, text);
     reload.hidden = !silent;
-    el.classList.toggle("lab-empty", !text);
+    const recorded = state.mode === "recorded";
+    mode.hidden = !["live", "recorded"].includes(state.mode);
+    mode.dataset.mode = state.mode ?? "";
+    setText(word, recorded ? `RECORDED ${state.when ?? ""}`.trim() : "LIVE");
+    mode.title = recorded ? "A run recorded earlier; the numbers are that run's." : "This run happens now, on this machine.";
+    setText(line, state.model);
     page().classList.toggle("lab-dead", silent);
     for (const part of page().querySelectorAll(".lab-needs-kernel")) part.inert = silent;
   };

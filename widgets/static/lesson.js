@@ -42,12 +42,13 @@ function render({ model, el }) {
     return node;
   }
 
-  function drawQuestion(box, question, at) {
+  function drawQuestion(box, question, at, title) {
     box.hidden = !question;
     if (!question) return;
     setRich(box.words, question.text);
-    setAttr(box.choices, "aria-label", question.text);
-    const key = `${at}:${question.text}`;
+    box.words.hidden = !question.text;
+    setAttr(box.choices, "aria-label", question.text || title || "Choices");
+    const key = `${at}:${question.text ?? ""}:${(question.choices ?? []).join()}`;
     const choice = question.chosen ?? chosen.get(key) ?? null;
     const answer = question.answer ?? null;
     keyed(box.choices, question.choices ?? [], (_text, i) => i, (_text, i) => makeButton("", "", () => {
@@ -73,13 +74,11 @@ function render({ model, el }) {
     keyed(math, formulas, (_t, i) => i, () => make("div", "lab-math"), setText);
     const rows = section.table?.rows ?? [];
     node.scroll.hidden = rows.length === 0;
-    const cells = (row, list, tag) => keyed(row, list, (_c, i) => i, () => make(tag), (cell, value) => {
-      setRich(cell, value);
-      cell.classList.toggle("lab-number", /^[-+−]?[\d.,]+( ?[%×]| [A-Za-z/]{1,8})?$/.test(String(value)));
-    });
+    setAttr(table, "aria-label", section.title || "Worked example");
+    const cells = (row, list, tag) => keyed(row, list, (_c, i) => i, () => make(tag), setRich);
     cells(table.head, section.table?.head ?? [], "th");
     keyed(table.rowsBox, rows, (_r, i) => i, () => make("tr"), (row, list) => cells(row, list, "td"));
-    drawQuestion(question, section.question, at);
+    drawQuestion(question, section.question, at, section.title);
   }
 
   function draw(state) {

@@ -1,4 +1,5 @@
-// Step, play, scrub. Playback waits where the data ends; only Python moves that end.
+// Step, play, scrub. `step` is the index of what is shown, 0 the first; `available` of `total` are there.
+// Playback waits where the data ends; only Python moves that end.
 
 const RATE = 8; // steps a second
 
@@ -48,19 +49,19 @@ function render({ model, el }) {
 
   function go(to, keepPlaying = false) {
     const { available } = facts();
-    const target = Math.min(available, Math.max(0, to));
+    const target = Math.max(0, Math.min(available - 1, to));
     if (!keepPlaying && playing) setPlaying(false);
     if (target !== step) {
       step = target;
       echo.send(step);
-      post(model, { type: "step", step, following: step === available });
+      post(model, { type: "step", step, following: step === available - 1 });
     }
     paint();
   }
 
   function setPlaying(on) {
     const { available, total } = facts();
-    if (on && step >= total && total > 0) go(0);
+    if (on && step >= total - 1) go(0);
     playing = on && available > 0;
     post(model, { type: "play", playing });
     run();
@@ -73,20 +74,20 @@ function render({ model, el }) {
     if (!playing) return;
     timer = setInterval(() => {
       const { available, total } = facts();
-      if (step < available) go(step + 1, true);
-      if (step >= total) setPlaying(false);
+      if (step < available - 1) go(step + 1, true);
+      if (step >= total - 1) setPlaying(false);
     }, 1000 / (facts().rate || RATE));
   }
 
   function paint() {
     const { available, total, unit } = facts();
-    scrub.max = total;
+    scrub.max = Math.max(0, total - 1);
     scrub.value = step;
-    const share = (value) => `${total ? ((value / total) * 100).toFixed(2) : 0}%`;
+    const share = (value) => `${total > 1 ? ((value / (total - 1)) * 100).toFixed(2) : 0}%`;
     scrub.style.setProperty("--fill", share(step));
-    scrub.style.setProperty("--ready", share(available));
-    const waiting = playing && step >= available && step < total;
-    const words = `${unit || "step"} ${step} of ${total}${waiting ? " · waiting for the run" : ""}`;
+    scrub.style.setProperty("--ready", share(Math.max(0, available - 1)));
+    const waiting = playing && step >= available - 1 && available < total;
+    const words = `${unit || "step"} ${available ? step + 1 : 0} of ${total}${waiting ? " · waiting for the run" : ""}`;
     setText(label, words);
     setAttr(scrub, "aria-valuetext", words);
     setAttr(scrub, "aria-label", "Step");
@@ -97,14 +98,14 @@ function render({ model, el }) {
     play.disabled = idle;
     scrub.disabled = idle;
     setAttr(back, "aria-disabled", step <= 0 ? "true" : null);
-    setAttr(next, "aria-disabled", step >= available ? "true" : null);
+    setAttr(next, "aria-disabled", step >= available - 1 ? "true" : null);
   }
 
   scrub.addEventListener("input", () => go(Number(scrub.value)));
   bar.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { available } = facts();
-    const to = { ArrowLeft: step - 1, ArrowRight: step + 1, ArrowDown: step - 1, ArrowUp: step + 1, Home: 0, End: available, PageDown: step - 10, PageUp: step + 10 }[event.key];
+    const to = { ArrowLeft: step - 1, ArrowRight: step + 1, ArrowDown: step - 1, ArrowUp: step + 1, Home: 0, End: available - 1, PageDown: step - 10, PageUp: step + 10 }[event.key];
     if (to !== undefined) {
       event.preventDefault();
       go(to);
@@ -120,8 +121,8 @@ function render({ model, el }) {
       seenStep = state.step;
       if (typeof state.step === "number" && !echo.isEcho(state.step)) step = state.step;
     }
-    if (state.following && !playing) step = available;
-    step = Math.min(step, available);
+    if (state.following && !playing) step = available - 1;
+    step = Math.max(0, Math.min(step, available - 1));
     if (state.playing !== seenPlaying) {
       seenPlaying = state.playing;
       if (Boolean(state.playing) !== playing) {

@@ -14,6 +14,7 @@ function render({ model, el }) {
   const cancel = makeButton("lab-small", "Stop the check", () => post(model, { type: "cancel" }));
   const details = make("details", "lab-proof-details");
   const table = make("table");
+  setAttr(table, "aria-label", "Figures of the proof");
   const body = make("tbody");
   table.append(body);
   details.append(make("summary", "", "Figures of the proof"), table);

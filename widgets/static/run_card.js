@@ -13,6 +13,7 @@ function render({ model, el }) {
   const about = make("p", "lab-card-about", "The same card gives the same tokens again.");
   const scroll = make("div", "lab-card-scroll");
   const table = make("table");
+  setAttr(table, "aria-labelledby", title.id);
   const body = make("tbody");
   table.append(body);
   scroll.append(table);

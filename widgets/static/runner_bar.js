@@ -37,7 +37,7 @@ function render({ model, el }) {
     const phase = state.phase in WORDS ? state.phase : "idle";
     const busy = BUSY.includes(phase);
     const atStop = document.activeElement === stopButton;
-    run.disabled = busy || state.can_run === false;
+    run.disabled = state.can_run === false; // while a run lives, Run begins it anew
     stopButton.disabled = !busy || phase === "stopping";
     if (atStop && stopButton.disabled && !run.disabled) run.focus();
     const known = typeof state.fraction === "number";

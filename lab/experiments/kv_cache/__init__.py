@@ -1,0 +1,1 @@
+"""The `kv_cache` experiment: what remembering costs."""

@@ -1,0 +1,100 @@
+"""The file of a run that is being made: checked first, spooled meanwhile, packed at the end, recovered after a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+import psutil
+
+from lab.errors import BadInput, RecordingError
+from lab.events import Event, Loading, Queued, Recording, RunStarted, Spool, recover_spool
+
+ROOM_BYTES = 8 * 1024 * 1024
+"""Free space asked for before a run starts; most recordings take less than one MiB."""
+
+
+class RecordingFile:
+    """Spools a run beside `out` and packs it there. The spool's name holds this process's id.
+
+    Raises:
+        BadInput: the folder is missing, not writable or full, or `out` is a folder.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        folder = out.absolute().parent
+        if out.is_dir():
+            raise BadInput(f"{str(out)!r} is a folder.", remedy="Name a file in it.")
+        if not folder.is_dir():
+            raise BadInput(f"The folder {str(folder)!r} does not exist.", remedy="Create it, or name another file.")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise BadInput(f"The folder {str(folder)!r} is not writable.", remedy="Name a file in another one.")
+        free = shutil.disk_usage(folder).free
+        if free < ROOM_BYTES:
+            raise BadInput(
+                f"{str(folder)!r} has {free:,} bytes free; a recording may need {ROOM_BYTES:,}.",
+                remedy="Free some space, or name a file elsewhere.",
+            )
+        self._spool = Spool(out.with_name(f"{out.name}.{os.getpid()}.spool"))
+        self._begun = False
+
+    def write(self, event: Event) -> None:
+        """Add an event. What came before `run_started`, and the wait, is not part of a recording."""
+        self._begun = self._begun or isinstance(event, RunStarted)
+        if self._begun and not isinstance(event, Queued | Loading):
+            self._spool.write(event)
+
+    def pack(self) -> int | None:
+        """Write the recording and remove the spool: its size in bytes, None if the run never began."""
+        if not self._begun:
+            self.discard()
+            return None
+        self._spool.pack(self.out)
+        for _, path in leftover_spools(self.out):
+            with contextlib.suppress(OSError):
+                path.unlink()
+        return self.out.stat().st_size
+
+    def discard(self) -> None:
+        """Remove the spool: there is nothing to keep."""
+        with self._spool:
+            self._spool.path.unlink(missing_ok=True)
+
+
+def leftover_spools(out: Path) -> list[tuple[float, Path]]:
+    """Spools of killed runs whose file was to be `out`, the newest first, with their times."""
+    found = []
+    for path in out.absolute().parent.glob(f"{_escaped(out.name)}.*.spool"):
+        pid = path.name.removesuffix(".spool").rpartition(".")[2]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            with contextlib.suppress(OSError):
+                found.append((path.stat().st_mtime, path))
+    return sorted(found, reverse=True)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def open_recording(path: Path) -> tuple[Recording, str]:
+    """A recording and a remark on it ("" if there is nothing to say).
+
+    Where the file is missing but the spool of a killed run lies beside it, that is recovered; a spool can also be
+    named itself.
+
+    Raises:
+        RecordingError: nothing there that can be read.
+    """
+    if path.suffix == ".spool":
+        return recover_spool(path), "Recovered from the spool of a run that was killed."
+    spools = leftover_spools(path)
+    if path.exists():
+        recording = Recording.load(path)
+        newer = bool(spools) and spools[0][0] > path.stat().st_mtime
+        return recording, f"A later run was killed; `lab replay {spools[0][1].name}` shows it." if newer else ""
+    if not spools:
+        raise RecordingError(f"No recording at {str(path)!r}.", remedy="Check the path.")
+    return recover_spool(spools[0][1]), f"The run was killed before its end; recovered from {spools[0][1].name}."

@@ -1,0 +1,53 @@
+"""`lab serve`: the model process alone, for pages and commands on this machine or, if asked for, others."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Annotated
+
+import typer
+
+from lab.backend.protocol import DEFAULT_MODEL
+from lab.cli.console import in_words, say
+from lab.settings import BACKEND_TOKEN, BACKEND_URL
+
+
+@in_words
+def serve(
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port; 0 for a free one.", min=0, max=65535)] = 8899,
+    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Let other machines connect.")] = False,
+    model: Annotated[str, typer.Option("--model", help="Model to load ahead.")] = DEFAULT_MODEL,
+    threads: Annotated[int, typer.Option("--threads", help="Threads of torch; 0 for its own choice.", min=0)] = 0,
+    active_runs: Annotated[int, typer.Option("--active-runs", help="Runs that take turns.", min=1)] = 4,
+    waiting_runs: Annotated[int, typer.Option("--waiting-runs", help="Runs that may wait.", min=0)] = 16,
+    deadline: Annotated[float, typer.Option("--deadline", help="Seconds that a run may take.", min=1.0)] = 900.0,
+    prompt_characters: Annotated[
+        int | None, typer.Option("--max-prompt", help="Cap on a prompt's characters.", min=1)
+    ] = None,
+    new_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Cap on new tokens.", min=1)] = None,
+) -> None:
+    """Run the model process alone. Its token comes from LAB_BACKEND_TOKEN, or is made up and printed."""
+    from lab.backend import serve as process
+    from lab.backend.limits import Limits
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    process.set_threads(threads)
+    given = os.environ.get(BACKEND_TOKEN, "").strip()
+    process.check_host(host, allow_remote=allow_remote, token=given)
+    sock = process.listen(host, port)
+    token = process.take_token()
+    say(f"model process at {process.address_of(sock)}")
+    if not given:
+        say(f"  export {BACKEND_URL}={process.address_of(sock)} {BACKEND_TOKEN}={token}")
+    limits = Limits(
+        active_runs=active_runs,
+        waiting_runs=waiting_runs,
+        deadline_s=deadline,
+        prompt_characters=prompt_characters,
+        new_tokens=new_tokens,
+    )
+    backend = process.make_backend(limits)
+    backend.warm(model)
+    process.serve(backend, sock, token)

@@ -1,0 +1,167 @@
+"""`lab up`: one model process and the page over it. This process loads neither torch nor a kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab.backend.lockfile import Running, read_lock, remove_lock, this_process, write_lock
+from lab.backend.process import SERVE, ModelProcess
+from lab.backend.protocol import DEFAULT_MODEL
+from lab.backend.serve import check_host
+from lab.cli.console import in_words, say
+from lab.cli.page import PageServer, choose_port, notebooks_dir, open_browser, page_environment, voila_command
+from lab.errors import BackendUnavailable, BadInput
+from lab.paths import runtime_dir
+from lab.settings import DEFAULT_PORT, lock_path
+
+READY_S = 120.0
+JOIN_S = 20.0
+POLL_S = 0.1
+FIRST_PAGE = "kv_cache.ipynb"
+
+PORT_HELP = f"Port of the page; the first free one from {DEFAULT_PORT} if left out."
+REMOTE_HELP = "Let other machines open the page; it has no password."
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpOptions:
+    """What `lab up` was asked for. `port` None: the first free one from 8866."""
+
+    port: int | None = None
+    host: str = "127.0.0.1"
+    browser: bool = True
+    model: str = DEFAULT_MODEL
+    threads: int = 0
+    allow_remote: bool = False
+    recording: Path | None = None
+
+
+@in_words
+def up(
+    port: Annotated[int | None, typer.Option("--port", help=PORT_HELP, min=1, max=65535, show_default=False)] = None,
+    host: Annotated[str, typer.Option("--host", help="Address of the page.")] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    model: Annotated[str, typer.Option("--model", help="Model to load ahead.")] = DEFAULT_MODEL,
+    threads: Annotated[int, typer.Option("--threads", help="Threads of torch; 0 for its own choice.", min=0)] = 0,
+    allow_remote: Annotated[bool, typer.Option("--allow-remote", help=REMOTE_HELP)] = False,
+) -> None:
+    """Start the model process and the page, and open it."""
+    options = UpOptions(port=port, host=host, browser=browser, model=model, threads=threads, allow_remote=allow_remote)
+    raise typer.Exit(run_up(options))
+
+
+def up_with_recording(recording: Path) -> int:
+    """Show a recording in the page: `lab up` with LAB_REPLAY set for its kernels."""
+    return run_up(UpOptions(recording=recording.absolute()))
+
+
+def run_up(
+    options: UpOptions,
+    *,
+    serve: Sequence[str] = SERVE,
+    page: Callable[[str, int, Path], Sequence[str]] = voila_command,
+) -> int:
+    """Run until SIGTERM or SIGINT. The exit code.
+
+    Args:
+        serve, page: how the two processes are started.
+
+    Raises:
+        BadInput: the port is in use, the host is not allowed, or the recording needs a lab of its own.
+        BackendUnavailable: one of the two did not start, or the page's server ended.
+    """
+    # The page runs fixed notebooks and has no password: whoever reaches it may use the model, nothing else.
+    check_host(options.host, allow_remote=options.allow_remote, token="a page needs none")  # noqa: S106
+    with _only_one() as mine:
+        return _run(options, serve, page) if mine else _join_running(options)
+
+
+def _run(options: UpOptions, serve: Sequence[str], page: Callable[[str, int, Path], Sequence[str]]) -> int:
+    began = time.monotonic()
+    notebooks = notebooks_dir()
+    port = choose_port(options.host, options.port)
+    stop = threading.Event()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_stop_on_signals(stop))
+        command = [*serve, "--model", options.model, "--threads", str(options.threads)]
+        process = ModelProcess(command, restarted=say)
+        stack.callback(process.stop)
+        process.start()
+        environment = page_environment(process.url, process.token, options.recording)
+        website = PageServer(page(options.host, port, notebooks), environment, options.host, port)
+        stack.callback(website.stop)
+        say("starting the model process and the page ...")
+        website.wait_ready(READY_S, stop)
+        if not stop.is_set():
+            process.wait_ready(READY_S)
+        stack.callback(remove_lock, lock_path(), os.getpid())
+        if not stop.is_set():
+            first = f"voila/render/{FIRST_PAGE}" if (notebooks / FIRST_PAGE).is_file() else ""
+            address = website.address + first
+            write_lock(lock_path(), this_process(url=process.url, token=process.token, page=address))
+            say(f"ready after {time.monotonic() - began:.1f} s:\n\n  {address}\n\nCtrl-C ends it.")
+            if options.browser:
+                open_browser(address)
+        while not stop.wait(POLL_S):
+            website.check()
+        say("ending ...")
+    return 0
+
+
+@contextlib.contextmanager
+def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _only_one() -> Iterator[bool]:
+    """Whether this process is the only `lab up` of this cache. The system lets go when it dies."""
+    descriptor = os.open(runtime_dir() / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = True
+        except OSError:
+            mine = False
+        yield mine
+    finally:
+        os.close(descriptor)
+
+
+def _join_running(options: UpOptions) -> int:
+    running = _wait_for_lock()
+    if running is None:
+        raise BackendUnavailable("Another `lab up` is just starting or ending.", remedy="Try again in a moment.")
+    if options.recording is not None:
+        raise BadInput(
+            f"A lab runs already at {running.page}.",
+            remedy="End it first (Ctrl-C there): a page shows the recording that it was started with.",
+        )
+    say(f"A lab runs already (process {running.pid}):\n\n  {running.page}\n")
+    if options.browser:
+        open_browser(running.page)
+    return 0
+
+
+def _wait_for_lock() -> Running | None:
+    deadline = time.monotonic() + JOIN_S
+    while (running := read_lock(lock_path())) is None and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return running

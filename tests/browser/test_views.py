@@ -1,0 +1,117 @@
+"""Every view on a static page: drawn from JSON, named, contrasted, silent on the network."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from gallery import Open, set_state, views
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 800])
+def test_all_views_draw_without_error_or_foreign_request(open_gallery: Open, theme: str, width: int) -> None:
+    page = open_gallery(theme=theme, width=width)
+    for name in views():
+        if name != "heartbeat":
+            assert page.evaluate("id => document.getElementById(id).getBoundingClientRect().height > 8", name), name
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window"
+    hosts = {urlsplit(url).hostname for url in page.requests if not url.startswith("data:")}  # type: ignore[attr-defined]
+    assert hosts == {"127.0.0.1"}
+
+
+def test_every_control_has_a_name(open_gallery: Open) -> None:
+    page = open_gallery()
+    for details in page.locator("details").all():
+        details.evaluate("node => { node.open = true }")
+    page.get_by_role("button", name="Export").click()
+    snapshot = page.locator("body").aria_snapshot()
+    controls = r"- (button|textbox|slider|combobox|radio|checkbox|menuitem|img|progressbar|table|group|region|dialog)"
+    unnamed = [line.strip() for line in snapshot.splitlines() if re.match(rf"{controls}(:| \[|$)", line.strip())]
+    # disclosures are groups that the browser names by their summary
+    assert [line for line in unnamed if not line.startswith("- group")] == []
+    for name in ("Prompt", "New tokens", "New tokens, exact value", "Top-p", "Seed"):
+        assert f'"{name}"' in snapshot
+
+
+CONTRAST = """
+() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgba = (text) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => {
+    const f = (v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b);
+  };
+  const groundOf = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const ground = rgba(getComputedStyle(at).backgroundColor);
+      if (ground[3] > 250) return ground;
+    }
+    return rgba(getComputedStyle(document.documentElement).getPropertyValue("--lab-bg"));
+  };
+  const poor = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode.parentElement;
+    if (!walk.currentNode.data.trim() || !node.checkVisibility() || node.closest("[disabled], :disabled, [aria-disabled], script, style")) continue;
+    const [a, b] = [light(rgba(getComputedStyle(node).color)), light(groundOf(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.push(`${walk.currentNode.data.trim().slice(0, 30)}: ${ratio.toFixed(2)}`);
+  }
+  return poor;
+}
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_has_a_contrast_of_at_least_four_and_a_half(open_gallery: Open, theme: str) -> None:
+    page = open_gallery(theme=theme)
+    assert page.evaluate(CONTRAST) == []
+    page.evaluate("document.querySelector('.lab-figure-note').style.color = '#7b7b7b'")
+    assert page.evaluate(CONTRAST) != [], "the check must see a poor one"
+
+
+def test_a_state_is_drawn_again_without_a_kernel_after_a_view_ended(open_gallery: Open) -> None:
+    page = open_gallery()
+    left = page.evaluate(
+        "() => Object.entries(views).map(([id, v]) => { v.cleanup(); return [id, v.model.listening()]; }).filter(e => e[1] > 0)"
+    )
+    assert left == []
+
+
+HOSTILE = "<img src=x onerror=window.X=1>"
+
+
+def test_hostile_text_is_text_in_every_view(open_gallery: Open) -> None:
+    page = open_gallery()
+    page.evaluate(
+        """(bad) => {
+          const spoil = (value, key) => {
+            if (typeof value === "string") return ["kind", "phase", "verdict", "hint", "group", "type", "id", "badge", "mode", "model"].includes(key) ? value : bad;
+            if (Array.isArray(value)) return value.map((item) => spoil(item, key));
+            if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, k === "schema" || k === "values" ? v : spoil(v, k)]));
+            return value;
+          };
+          for (const { model } of Object.values(views)) model.set("state", spoil(model.get("state"), ""));
+          for (const node of document.querySelectorAll("details")) node.open = true;
+        }""",
+        HOSTILE,
+    )
+    expect(page.locator("#strip bdi").first).to_have_text(HOSTILE)
+    expect(page.locator("#lesson h2").first).to_have_text(HOSTILE)
+    expect(page.locator("#error .lab-error-message")).to_have_text(HOSTILE)
+    assert page.locator("img, [onerror]").count() == 0
+    assert page.evaluate("window.X") is None
+
+
+def test_reduced_motion_stops_animations(open_gallery: Open) -> None:
+    page = open_gallery("runner", reduced_motion="reduce")
+    set_state(page, "runner", phase="loading", fraction=None)
+    assert page.locator(".lab-bar-fill").evaluate("node => getComputedStyle(node).animationName") == "none"

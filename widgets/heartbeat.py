@@ -1,0 +1,50 @@
+"""The header's line: live or recorded, which model, and whether the kernel still answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from widgets.view import Message, View, integer
+
+MODES = ("", "live", "recorded")
+
+
+class Heartbeat(View):
+    """Answers the page's questions from the kernel's main thread; the page says so when nobody does.
+
+    A page whose kernel ended gets the class `lab-dead` on its `.lab-page`, and every part that needs the
+    kernel is made inert. Should the kernel answer again, both are taken back.
+    """
+
+    module: ClassVar[str] = "heartbeat"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "mode": "",
+        "when": "",
+        "model": "",
+        "alive": True,
+        "text": "",
+        "ended": "",
+        "pace": {},
+    }
+
+    def __init__(self, *, ended: str = "", pace: Mapping[str, float] | None = None) -> None:
+        super().__init__(ended=ended, pace=pace or {})
+        self._listen("ping", self._answer)
+
+    def show(self, *, mode: str, when: str = "", model: str = "") -> None:
+        """Show "live", "recorded" (with its date, ISO 8601, of which the day is shown) or neither.
+
+        Raises:
+            ValueError: no such mode.
+        """
+        if mode not in MODES:
+            raise ValueError(f"no mode {mode!r}; there are live and recorded")
+        self._put(mode=mode, when=when.partition("T")[0], model=model)
+
+    def set_alive(self, alive: bool, text: str = "") -> None:
+        """Say that the model process behind this kernel is gone (`text` says what happens now), or back."""
+        self._put(alive=alive, text="" if alive else text)
+
+    def _answer(self, message: Message) -> None:
+        self.send({"type": "pong", "n": integer(message, "n")})
