@@ -14,8 +14,9 @@ import ipywidgets as ipw
 from lab.backend.connect import connect
 from lab.backend.protocol import DEFAULT_MODEL, Backend
 from lab.errors import LabError
-from lab.events import ModelFacts, Recording
+from lab.events import ModelFacts, Recording, RunStarted
 from lab.experiments.registry import get_experiment
+from lab.settings import REPLAY
 from widgets.asker import Asker
 from widgets.controls import Controls
 from widgets.error_panel import ErrorPanel
@@ -39,8 +40,8 @@ from widgets.theme_toggle import ThemeToggle
 log = logging.getLogger(__name__)
 
 RECORDINGS = Path(__file__).parent / "recordings"
-REPLAY_VARIABLE = "LAB_REPLAY"
-"""A recording to show instead of the packaged one; set by `lab replay --open`."""
+GENERATING = "generating"
+"""The stage in which a run makes tokens; the views then say where it is."""
 
 
 class Dashboard(ipw.VBox):
@@ -77,6 +78,7 @@ class Dashboard(ipw.VBox):
         self._last_params: dict[str, Any] | None = None
         self._autorun = autorun
         self._closed = False
+        self._shown_start: RunStarted | None = None
 
         self.pump = Pump(self._render, on_error=self._render_failed)
         self.session = Session(self.pump.lock, self._fold, self.pump.touch)
@@ -94,7 +96,14 @@ class Dashboard(ipw.VBox):
     def _build(self) -> None:
         described = self._described
         presets = [{"question": p.question, "params": p.params} for p in described.presets]
-        self._controls = Controls(schema=self._schema, values=self._params, presets=presets, model=self._model)
+        self._controls = Controls(
+            schema=self._schema,
+            values=self._params,
+            presets=presets,
+            model=self._model,
+            groups=("main", "sampling"),
+        )
+        self._further = self._controls.part("compare", "break")
         self._controls.on_values(self._values_changed)
         self._controls.on_preset(self._preset_chosen)
         self._controls.on_model(self._model_chosen)
@@ -107,7 +116,7 @@ class Dashboard(ipw.VBox):
         self._player.on_play(self._played)
         self._proof = ProofLine()
         self._card = RunCardButton()
-        self._link = LinkButton()
+        self._link = LinkButton(follow=True)
         self._link.on_link(self._restore)
         self._export = ExportMenu()
         self._export.on_export(self._exported)
@@ -121,7 +130,7 @@ class Dashboard(ipw.VBox):
         header = ipw.Box([Words(("p", "Inference Lab"), css_class="lab-brand"), self._heartbeat, ThemeToggle()])
         header.add_class("lab-header")
         title = Words(("h1", described.title), ("p", described.summary), css_class="lab-title")
-        controls = ipw.VBox([self._controls, self._runner])
+        controls = ipw.VBox([self._controls, self._runner, self._further])
         controls.add_class("lab-controls")
         foot = ipw.Box([self._proof, self._card, self._link, self._export])
         foot.add_class("lab-foot")
@@ -248,14 +257,20 @@ class Dashboard(ipw.VBox):
         """Take the whole state from a link: parameters that fit the schema, the step, the views' settings."""
         settings = dict(values)
         params = {k: settings.pop(k) for k in list(settings) if k in self._params}
-        step = settings.pop("step", None)
+        step, model = settings.pop("step", None), settings.pop("model", None)
+        if isinstance(model, str) and model != self._model:
+            self._model_chosen(model)
         with self.pump.lock:
-            self._params = self._checked(params)
+            checked = self._checked(params)
+            rerun = self._autorun and checked != self._params
+            self._params = checked
             if isinstance(step, int) and step >= 0:
                 self.cursor.step = step
             self.views.restore(settings)
         self.views.settle()
         self.pump.touch()
+        if rerun:
+            self._run(fresh=False)
 
     def _checked(self, params: dict[str, Any]) -> dict[str, Any]:
         good = dict(self._params)
@@ -287,7 +302,7 @@ class Dashboard(ipw.VBox):
             self.views.fold(event)
 
     def _show_first(self, recording: Path | None) -> None:
-        chosen = recording or (Path(os.environ[REPLAY_VARIABLE]) if os.environ.get(REPLAY_VARIABLE) else None)
+        chosen = recording or (Path(os.environ[REPLAY]) if os.environ.get(REPLAY) else None)
         if chosen is not None:
             self._autorun = False
         path = chosen or RECORDINGS / f"{self.experiment}.safetensors"
@@ -313,19 +328,21 @@ class Dashboard(ipw.VBox):
         started = session.started
         facts = self._facts or (started.facts if started else None)
         live = session.phase in ACTIVE
-        self.views.render()
+        self.views.render(live=live)
         self._controls.update(
             schema=self._schema,
             values=self._params,
             models=[{"id": k, "label": v} for k, v in self._models.items()],
             model=self._model,
         )
-        self._runner.show(session.phase, session.fraction, self._note())
+        self._runner.show(session.phase, session.fraction, self._note(), can_run=not self._controls.invalid)
         self._heartbeat.show(
             mode="live" if started and not session.recorded and not session.replaying else "recorded",
             when=session.recorded or "",
             model=_model_line(started),
         )
+        gone = session.trouble is not None and session.trouble.code == "backend"
+        self._heartbeat.set_alive(not gone, "The model process ended; it is started again." if gone else "")
         steps = self.views.steps()
         step = steps - 1 if self.cursor.step is None else min(self.cursor.step, steps - 1)
         planned = int(started.card.params.get("max_new_tokens", steps)) if started and live else steps
@@ -337,8 +354,17 @@ class Dashboard(ipw.VBox):
             following=self.cursor.step is None,
         )
         self._proof.show(**proof_state(session))
-        self._card.show(started.card if started else None)
-        self._link.show({**self._params, **self.views.link(), **({} if self.cursor.step is None else {"step": step})})
+        if started is not self._shown_start:
+            self._shown_start = started
+            self._card.show(started.card if started else None)
+        self._link.show(
+            {
+                **self._params,
+                **self.views.link(),
+                "model": self._model,
+                "step": None if self.cursor.step is None else step,
+            }
+        )
         self._export.show(export_items(session.recording() is not None))
         if session.trouble is None:
             self._error.hide()
@@ -348,8 +374,8 @@ class Dashboard(ipw.VBox):
 
     def _note(self) -> str:
         session = self.session
-        if session.phase == "running" and session.started:
-            return session.note or "running"
+        if session.phase == "running":
+            return (self.views.note() if session.stage == GENERATING else "") or session.note or "running"
         return session.note
 
     def close(self) -> None:

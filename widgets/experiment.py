@@ -74,14 +74,17 @@ class ExperimentViews(Protocol):
     def fold(self, event: Event) -> None:
         """Take one event in; cheap, no drawing."""
 
-    def render(self) -> None:
-        """Write what is true now to the widgets. The pump alone calls it."""
+    def render(self, *, live: bool) -> None:
+        """Write what is true now to the widgets; `live` while a run goes. The pump alone calls it."""
 
     def settle(self) -> None:
         """The run ended or was loaded whole: ask what the pictures need beyond its events."""
 
     def steps(self) -> int:
         """How many steps the player can show."""
+
+    def note(self) -> str:
+        """Where the living run is, in a few words; "" leaves it to the run's own progress."""
 
     def lesson(self, facts: ModelFacts | None) -> list[dict[str, Any]]:
         """The lesson's sections."""

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
+import traitlets
+from bokeh.core.properties import value
 from bokeh.embed import json_item
 from bokeh.models import ColumnDataSource, HoverTool, Model, Range1d
 from bokeh.models.annotations import Title
@@ -50,10 +52,12 @@ class Plot(View):
     """
 
     module: ClassVar[str] = "plot"
-    defaults: ClassVar[Mapping[str, Any]] = {"item": {}, "label": "", "data": {}, "props": {}}
+    defaults: ClassVar[Mapping[str, Any]] = {"label": "", "data": {}, "props": {}}
+    item = traitlets.Dict().tag(sync=True)  # apart from the state: it travels once
 
     def __init__(self, fig: figure, label: str) -> None:
-        super().__init__(item=json_item(fig), label=label)
+        super().__init__(label=label)
+        self.item = dict(json_item(fig))
         self.add_class("lab-plot-widget")
 
     def update(
@@ -82,6 +86,12 @@ def paint(model: Model, **colours: str) -> Model:
     """Let `model` take its colours from the page: `paint(glyph, line_color="--lab-series-1")`."""
     model.tags = [*model.tags, *(f"{prop}:{variable}" for prop, variable in colours.items())]
     return model
+
+
+def add_words(fig: figure, data: ColumnDataSource, **more: Any) -> None:
+    """Words inside the plot, in its own font, from columns x, y and text."""
+    words = fig.text("x", "y", "text", source=data, text_font=value(FONT), text_font_size="11px", **more)
+    paint(words.glyph, text_color="--lab-text")
 
 
 def new_figure(*, x_label: str, y_label: str, height: int = 260, **more: Any) -> figure:

@@ -76,9 +76,9 @@ class Pump:
                     self._idle.notify_all()
             if closing:
                 return
-            rest = self._interval_s - (time.monotonic() - started)
-            if rest > 0:
-                time.sleep(rest)
+            took = time.monotonic() - started
+            # A slow drawing waits longer, so that it never takes more than a quarter of a processor.
+            time.sleep(max(self._interval_s, 4 * took) - took)
 
     def _render_once(self) -> None:
         try:

@@ -61,6 +61,7 @@ class Session:
         self._turn = 0
         self.phase: Phase = "idle"
         self.note = ""
+        self.stage = ""
         self.fraction: float | None = None
         self.events: list[Event] = []
         self.inspections: list[Inspection] = []
@@ -193,7 +194,7 @@ class Session:
                 self.phase, self.note, self.fraction = "loading", stage, fraction
             case Progress(stage=stage, done=done, total=total):
                 if self.phase != "stopping":
-                    self.phase = "running"
+                    self.phase, self.stage = "running", stage
                     self.note = f"{stage} {done} of {total}"
                 self.fraction = done / total if total else None
             case RunFinished():

@@ -108,6 +108,9 @@ class Recorder:
         try:
             with spool:
                 pass
+        except LabError as error:
+            log.warning("a spool was cut short: %s", error)
+        try:
             spool.path.unlink(missing_ok=True)
         except OSError as error:
             log.warning("a spool was left behind: %s", error.strerror)

@@ -14,14 +14,13 @@ import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from lab.errors import RecordingError
 from lab.events import Event, Recording, RunStarted, Spool
-from lab.events.codec import from_json, to_json
-from lab.events.recording import Inspection
+from lab.events.codec import strict_loads, to_json
+from lab.events.recording import Inspection, decode_inspection
 
 log = logging.getLogger(__name__)
 
@@ -100,11 +99,11 @@ class RunStore:
         except OSError:
             return
         for line in lines:
+            if not line:
+                continue
             try:
-                body: Any = from_json(json.loads(line)) if line else None
-                if body is not None:
-                    yield Inspection(**body)
-            except (ValueError, TypeError, RecursionError):
+                yield decode_inspection(strict_loads(line))
+            except (ValueError, RecursionError, RecordingError):
                 log.warning("skipped a damaged answer in %s", self._asked_path(key).name)
 
     def _path(self, key: str) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli.console import printable
 from lab.settings import DEFAULT_PORT
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _print(rows: list[Row]) -> None:
     table.add_column(overflow="fold")
     for row in rows:
         word, style = _MARKS[row.level]
-        table.add_row(Text(word, style=style), Text(row.check), Text(row.found))
+        table.add_row(Text(word, style=style), Text(row.check), Text(printable(row.found)))
         if row.remedy and row.level != "ok":
             table.add_row("", "", Text(f"> {row.remedy}", style="italic"))
     console = Console()

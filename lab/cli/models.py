@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lab.errors import LabError
-
-if TYPE_CHECKING:
-    from lab.events import ModelFacts
+from lab.cli.console import ProgressLine, in_words, printable
+from lab.events import Loading, ModelFacts
 
 
+@in_words
 def models(
     model: Annotated[
         str | None, typer.Argument(help="A name, a directory, a GGUF file or a hub id. All known models if left out.")
@@ -23,11 +22,7 @@ def models(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print facts of the models, read from their configs and tensors."""
-    try:
-        found = _find(model, fetch)
-    except LabError as error:
-        typer.echo(f"{error.message}\n{error.remedy}".strip(), err=True)
-        raise typer.Exit(error.exit_code) from None
+    found = _find(model, fetch)
     if as_json:
         from lab.events.codec import to_json
 
@@ -43,37 +38,11 @@ def _find(model: str | None, fetch: bool) -> list[ModelFacts]:
     from lab.models.registry import DEFAULT_MODEL, fetch_model, find_facts, list_models
 
     if fetch:
-        with _Progress() as progress:
-            fetch_model(model or DEFAULT_MODEL, progress.show)
+        with ProgressLine() as line:
+            fetch_model(
+                model or DEFAULT_MODEL, lambda stage, fraction: line.show(Loading(stage=stage, fraction=fraction))
+            )
     return [find_facts(model)] if model else list_models()
-
-
-class _Progress:
-    """A bar on stderr, so that --json stays clean."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True)
-        )
-        self._task = self._bar.add_task("looking", total=None)
-
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self._bar.stop()
-
-    def show(self, stage: str, fraction: float | None) -> None:
-        self._bar.update(
-            self._task,
-            description=stage,
-            total=None if fraction is None else 1.0,
-            completed=0.0 if fraction is None else fraction,
-        )
 
 
 def _print_record(facts: ModelFacts) -> None:
@@ -88,7 +57,7 @@ def _print_record(facts: ModelFacts) -> None:
     table.add_column(overflow="fold")
     for label, words in facts_in_words(facts):
         # Names come from files that anybody may have written: they are text, not markup.
-        table.add_row(label, Text(words))
+        table.add_row(label, Text(printable(words)))
     Console().print(table)
 
 
@@ -113,7 +82,7 @@ def _print_table(found: list[ModelFacts]) -> None:
             f"{size_in_words(facts.weight_bytes)} {facts.dtype}",
             (facts.grid or "none").split(",")[0],
         )
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     console = Console()
     console.print(table)
     console.print("Heads are query/key-value heads; lab models NAME says more.")

@@ -25,19 +25,12 @@ class RecordingFile:
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        folder = out.absolute().parent
-        if out.is_dir():
-            raise BadInput(f"{str(out)!r} is a folder.", remedy="Name a file in it.")
-        if not folder.is_dir():
-            raise BadInput(f"The folder {str(folder)!r} does not exist.", remedy="Create it, or name another file.")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise BadInput(f"The folder {str(folder)!r} is not writable.", remedy="Name a file in another one.")
-        free = shutil.disk_usage(folder).free
-        if free < ROOM_BYTES:
+        try:
+            _check_folder(out)
+        except OSError as error:
             raise BadInput(
-                f"{str(folder)!r} has {free:,} bytes free; a recording may need {ROOM_BYTES:,}.",
-                remedy="Free some space, or name a file elsewhere.",
-            )
+                f"{str(out)!r} cannot be written: {error.strerror or error}.", remedy="Name a file in another folder."
+            ) from None
         self._spool = Spool(out.with_name(f"{out.name}.{os.getpid()}.spool"))
         self._begun = False
 
@@ -62,6 +55,22 @@ class RecordingFile:
         """Remove the spool: there is nothing to keep."""
         with self._spool:
             self._spool.path.unlink(missing_ok=True)
+
+
+def _check_folder(out: Path) -> None:
+    folder = out.absolute().parent
+    if out.is_dir():
+        raise BadInput(f"{str(out)!r} is a folder.", remedy="Name a file in it.")
+    if not folder.is_dir():
+        raise BadInput(f"The folder {str(folder)!r} does not exist.", remedy="Create it, or name another file.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInput(f"The folder {str(folder)!r} is not writable.", remedy="Name a file in another one.")
+    free = shutil.disk_usage(folder).free
+    if free < ROOM_BYTES:
+        raise BadInput(
+            f"{str(folder)!r} has {free:,} bytes free; a recording may need {ROOM_BYTES:,}.",
+            remedy="Free some space, or name a file elsewhere.",
+        )
 
 
 def leftover_spools(out: Path) -> list[tuple[float, Path]]:

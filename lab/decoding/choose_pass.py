@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import nn
 
 from lab.decoding import cache_layout
-from lab.decoding.llama import LlamaPass, why_not
+from lab.decoding.llama import LlamaPass
+from lab.decoding.llama_fits import why_not
 from lab.decoding.passes import Pass, TransformersPass
 from lab.errors import ModelError
 

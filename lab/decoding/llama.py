@@ -20,73 +20,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.activations import SiLUActivation
+from transformers.cache_utils import Cache
 from transformers.models.llama import modeling_llama as llama
 
 from lab.decoding import cache_layout
-from lab.decoding.attention import attend
-from lab.decoding.cache_layout import RoomyLayer
-from lab.decoding.matvec import has_hooks, is_plain, matvecs, out_features
+from lab.decoding.llama_fits import why_not
+from lab.decoding.llama_layer import Norm, Scratch, TokenLayer
+from lab.decoding.matvec import matvecs, out_features
 from lab.errors import ModelError
-
-STATIC_ROPE = ("default", "linear", "llama3", "yarn")
-"""Rotary kinds whose angles depend on the position alone."""
-
-LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
-
-
-def why_not(model: nn.Module) -> str:
-    """Empty if the fast path computes what `model` computes, else the first reason why not."""
-    if type(model) is not llama.LlamaForCausalLM:
-        return f"{type(model).__name__} is not LlamaForCausalLM"
-    if model.training:
-        return "the model is in training mode"
-    rope = model.model.rotary_emb
-    if type(rope) is not llama.LlamaRotaryEmbedding or rope.rope_type not in STATIC_ROPE:
-        return "its rotary positions change with the length"
-    expected = {
-        llama.LlamaForCausalLM,
-        llama.LlamaModel,
-        llama.LlamaDecoderLayer,
-        llama.LlamaAttention,
-        llama.LlamaMLP,
-        llama.LlamaRMSNorm,
-        llama.LlamaRotaryEmbedding,
-        nn.ModuleList,
-        nn.Embedding,
-        nn.SiLU,
-        SiLUActivation,
-    }
-    linear: set[int] = set()
-    for name, module in model.named_modules():
-        if name.rsplit(".", 1)[-1] in LINEAR:
-            linear.update(id(part) for part in module.modules())
-            if not hasattr(module, "out_features"):
-                return f"{name} ({type(module).__name__}) does not say how many rows it has"
-        elif id(module) not in linear and (type(module) not in expected or has_hooks(module)):
-            return f"{name or 'the model'} ({type(module).__name__}) is changed"
-    return _shapes(model)
-
-
-def _shapes(model: llama.LlamaForCausalLM) -> str:
-    for index, layer in enumerate(model.model.layers[: model.config.num_hidden_layers]):
-        attention = layer.self_attn
-        heads = model.config.num_attention_heads, model.config.num_key_value_heads, model.config.num_key_value_heads
-        for module, count in zip((attention.q_proj, attention.k_proj, attention.v_proj), heads, strict=True):
-            if out_features(module) != count * attention.head_dim:
-                return f"layer {index} has another number of heads"
-        if attention.scaling != attention.head_dim**-0.5:
-            return f"layer {index} scales its attention differently"
-    norms = [m for m in model.modules() if isinstance(m, llama.LlamaRMSNorm)]
-    if any(norm.variance_epsilon != model.config.rms_norm_eps for norm in norms):
-        return "a norm has another epsilon"
-    tensors = [*model.parameters(), *model.buffers()]
-    if len({t.device for t in tensors}) > 1:
-        return "its weights are on more than one device"
-    embedding = model.model.embed_tokens
-    if embedding.max_norm is not None or not embedding.weight.dtype.is_floating_point:
-        return "its embedding is changed"
-    return ""
 
 
 class LlamaPass:
@@ -110,7 +51,8 @@ class LlamaPass:
         self._model = model
         self._traced = layers
         self._weights: dict[int, Tensor] = {}
-        self.cache = cache_layout.new_cache(model, capacity)
+        self.cache: Cache = cache_layout.new_cache(model, capacity)
+        self._rooms = cache_layout.roomy_layers(self.cache)
         with torch.inference_mode():
             self._prepare(model, capacity)
 
@@ -122,10 +64,10 @@ class LlamaPass:
         positions = torch.arange(capacity + 1, device=table.device)[None]
         cos, sin = model.model.rotary_emb(table[:1], position_ids=positions)
         self._cos, self._sin = cos[0], sin[0]
-        self._step = _Scratch(config, table)
+        self._step = Scratch(config, table)
         kept = model.model.layers[: config.num_hidden_layers]
-        self._layers = [_Layer(layer, self._step) for layer in kept]
-        self._norm = _Norm(model.model.norm, self._step)
+        self._layers = [TokenLayer(layer, self._step) for layer in kept]
+        self._norm = Norm(model.model.norm, self._step)
         self._logits = table.new_empty(out_features(model.lm_head))
         self._head = matvecs([model.lm_head], self._step.x, self._logits)
 
@@ -144,7 +86,7 @@ class LlamaPass:
         scratch = self._step
         scratch.start(self._table[token], self._cos[position], self._sin[position])
         for index, layer in enumerate(self._layers):
-            weights = layer(self.cache.layers[index])
+            weights = layer(self._rooms[index])
             if attention and index in self._traced:
                 self._weights[index] = weights.reshape(-1, weights.shape[-1])
         if not last:
@@ -153,7 +95,8 @@ class LlamaPass:
         for product in self._head:
             product()
         # The buffer is written again by the next step; fp32 logits are used before that.
-        return self._logits.float()
+        logits: Tensor = self._logits.float()
+        return logits
 
     def _chunk(self, ids: Sequence[int], start: int, *, last: bool, attention: bool) -> Tensor | None:
         model, count = self._model, len(ids)
@@ -181,7 +124,8 @@ class LlamaPass:
         if not last:
             return None
         logits: Tensor = model.lm_head(model.model.norm(hidden[:, -1:]))
-        return logits[0, -1].float()
+        last_row: Tensor = logits[0, -1].float()
+        return last_row
 
 
 def _last_row(query: Tensor, key: Tensor, scaling: float) -> Tensor:
@@ -189,130 +133,3 @@ def _last_row(query: Tensor, key: Tensor, scaling: float) -> Tensor:
     grouped = query[0, :, -1].view(key.shape[1], -1, key.shape[3])
     scores = torch.bmm(grouped, key[0].transpose(1, 2)) * scaling
     return torch.softmax(scores, dim=-1, dtype=torch.float32).reshape(-1, key.shape[2])
-
-
-class _Scratch:
-    """The buffers that one token passes through; all layers use the same.
-
-    Queries, values and keys lie side by side, in this order: queries and values are neighbours in the files that
-    safetensors writes (alphabetical), and values and keys go into the cache in one copy. One rotary
-    operation covers all three: values get the angle 0, queries the attention scale.
-    """
-
-    def __init__(self, config: llama.LlamaConfig, like: Tensor) -> None:
-        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self.heads, self.kv_heads, self.head_dim = config.num_attention_heads, config.num_key_value_heads, dim
-        self.hidden, self.inner = config.hidden_size, config.intermediate_size
-        rows = self.heads + 2 * self.kv_heads
-        # One element more than the hidden size: the norm's epsilon, so that one reduction gives the root.
-        self.residual = like.new_zeros(self.hidden + 1)
-        self.h = self.residual[: self.hidden]
-        self.x = like.new_empty(self.hidden)
-        self.qvk = like.new_empty(rows, dim)
-        self.turned = like.new_empty(rows, dim)
-        self.halves = self.qvk[:, dim // 2 :], self.qvk[:, : dim // 2]
-        self.query = self.qvk[: self.heads].view(self.kv_heads, -1, dim)
-        self.value_key = self.qvk[self.heads :].view(2, self.kv_heads, dim)
-        self.read = like.new_empty(self.heads * dim)
-        self.read_heads = self.read.view(self.kv_heads, -1, dim)
-        self.gate_up = like.new_empty(2 * self.inner)
-        self.gate, self.up = self.gate_up[: self.inner], self.gate_up[self.inner :]
-        self.root = like.new_empty(())
-        self.cos, self.sin = like.new_ones(rows, dim), like.new_zeros(rows, dim)
-        self.scaling = float(dim**-0.5)
-        self.residual[-1] = (self.hidden * config.rms_norm_eps) ** 0.5
-
-    def start(self, embedding: Tensor, cos: Tensor, sin: Tensor) -> None:
-        """Take in a token's (hidden,) embedding and its position's (head_dim,) rotary tables."""
-        self.h.copy_(embedding)
-        # rotate_half without its minus sign, which goes into the sine.
-        half = self.head_dim // 2
-        signed = torch.cat((-sin[:half], sin[half:]))
-        for rows in (slice(0, self.heads), slice(self.heads + self.kv_heads, None)):
-            self.cos[rows], self.sin[rows] = cos, signed
-        self.cos[: self.heads] *= self.scaling
-        self.sin[: self.heads] *= self.scaling
-
-
-class _Norm:
-    """RMSNorm of the residual into `x`: x = w * h / sqrt(mean(h^2) + eps)."""
-
-    def __init__(self, module: nn.Module, scratch: _Scratch) -> None:
-        assert isinstance(module, llama.LlamaRMSNorm)  # noqa: S101 - checked by `why_not`
-        self._module, self._scratch = module, scratch
-        size, self._epsilon = scratch.hidden, float(module.variance_epsilon)
-        self._exact = module.weight.dtype == torch.float32
-        self._scaled = module.weight.detach() * size**0.5
-
-    def __call__(self) -> None:
-        scratch = self._scratch
-        if not self._exact:
-            scratch.x.copy_(self._module(scratch.h))
-            return
-        # |(h, sqrt(size * eps))| = sqrt(size) * sqrt(mean(h^2) + eps), in one reduction.
-        torch.linalg.vector_norm(scratch.residual, out=scratch.root)
-        torch.mul(scratch.h, self._scaled, out=scratch.x)
-        scratch.x.div_(scratch.root)
-
-
-class _Layer:
-    """One decoder layer for one token."""
-
-    def __init__(self, layer: llama.LlamaDecoderLayer, scratch: _Scratch) -> None:
-        attention, mlp = layer.self_attn, layer.mlp
-        self._scratch = scratch
-        self._norms = _Norm(layer.input_layernorm, scratch), _Norm(layer.post_attention_layernorm, scratch)
-        flat = scratch.qvk.view(-1)
-        queries_values = flat[: (scratch.heads + scratch.kv_heads) * scratch.head_dim]
-        keys = flat[queries_values.shape[0] :]
-        self._qvk = [
-            *matvecs([attention.q_proj, attention.v_proj], scratch.x, queries_values),
-            *matvecs([attention.k_proj], scratch.x, keys),
-        ]
-        self._out = matvecs([attention.o_proj], scratch.read, scratch.h, add=True)
-        self._gate_up = matvecs([mlp.gate_proj, mlp.up_proj], scratch.x, scratch.gate_up)
-        self._down = matvecs([mlp.down_proj], scratch.gate, scratch.h, add=True)
-        self._seen: Tensor | None = None
-        self._keys = self._values = scratch.qvk
-
-    def __call__(self, cache: RoomyLayer) -> Tensor:
-        """Send the scratch's token through; gives the (kv_head, group, position) attention weights, a fresh tensor."""
-        scratch = self._scratch
-        self._norms[0]()
-        for product in self._qvk:
-            product()
-        torch.cat(scratch.halves, 1, out=scratch.turned)
-        scratch.turned.mul_(scratch.sin)
-        torch.addcmul(scratch.turned, scratch.qvk, scratch.cos, out=scratch.qvk)
-
-        keys, values = self._store(cache)
-        _, weights = attend(scratch.query, keys, values, out=scratch.read_heads)
-        for product in self._out:
-            product()
-
-        self._norms[1]()
-        for product in self._gate_up:
-            product()
-        functional.silu(scratch.gate, inplace=True).mul_(scratch.up)
-        for product in self._down:
-            product()
-        return weights
-
-    def _store(self, cache: RoomyLayer) -> tuple[Tensor, Tensor]:
-        """Append the token's key and value; gives (kv_head, head_dim, position) keys and (kv_head, position, head_dim) values."""
-        scratch, held = self._scratch, cache.length
-        if not cache.is_initialized:
-            like = scratch.value_key[:1].unsqueeze(2)
-            cache.lazy_initialization(like, like)
-        cache.reserve(held + 1)
-        if cache.key_buffer is not self._seen:
-            assert cache.key_buffer is not None and cache.value_buffer is not None  # noqa: S101, PT018
-            self._seen = cache.key_buffer
-            self._keys, self._values = cache.key_buffer[0].transpose(1, 2), cache.value_buffer[0]
-        if cache.buffer is not None:
-            cache.buffer.select(3, held).copy_(scratch.value_key.unsqueeze(1))
-        else:
-            self._values.select(1, held).copy_(scratch.value_key[0])
-            self._keys.select(2, held).copy_(scratch.value_key[1])
-        cache.length = held + 1
-        return self._keys.narrow(2, 0, held + 1), self._values.narrow(1, 0, held + 1)

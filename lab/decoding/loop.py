@@ -7,150 +7,23 @@ that nothing leaks to whoever runs between two of them, and each run draws from 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import Cache
 
 from lab.decoding import cache_layout
 from lab.decoding.choose_pass import choose_pass
-from lab.decoding.passes import Pass
-from lab.decoding.sampling import Sampling, choose
+from lab.decoding.chunks import prefill_chunk
+from lab.decoding.sampling import Sampling
+from lab.decoding.steps import Chooser, Decoded, Prefilled, Step
 from lab.decoding.trace import Trace
 from lab.errors import BadInput
 
-CHUNK = 128
-"""Prompt tokens in one prefill pass, at most."""
+__all__ = ["Decoded", "Mistake", "Prefilled", "Step", "decode", "decode_uncached"]
 
 Mistake = Literal["nothing", "repeat_last_prompt_token", "shift_positions", "drop_layer_cache"]
-
-
-@dataclass(frozen=True)
-class Prefilled:
-    """Prompt positions start..stop-1 went through the layers in `ms` milliseconds.
-
-    `cache` is the run's own, live: read it before the next step and do not change it.
-    """
-
-    start: int
-    stop: int
-    ms: float
-    cache: Cache
-
-
-@dataclass
-class Step:
-    """One new token.
-
-    Attributes:
-        index: 0 for the first new token, which comes out of the prefill.
-        log_prob: of the token, after temperature and before top-k and top-p; NaN at trace level "off".
-        gap: difference of the two largest logits, before temperature; NaN at level "off".
-        top: the most probable tokens with their log-probabilities, likewise; empty at level "off".
-        ms: own compute, milliseconds. For index 0 with the cache: the choice alone.
-        computed: tokens that went through the layers for this one; for index 0 the whole prompt.
-        fed_token_id: the last token that went through the layers.
-        fed_position: the position it was given.
-        stored: for each layer, how many positions its cache holds now; empty at level "off".
-        attention: (layer, head, position) fp32 on the CPU, the newest position's weights in the traced layers,
-            only at level "full" and while the trace's cap is not reached. The last position is the
-            newest; positions that a layer no longer holds are 0.
-        cache: the run's own, live: read it before the next step and do not change it. None without a cache.
-    """
-
-    index: int
-    token_id: int
-    log_prob: float
-    gap: float
-    top: list[tuple[int, float]]
-    ms: float
-    computed: int
-    fed_token_id: int
-    fed_position: int
-    stored: tuple[int, ...] = ()
-    attention: Tensor | None = None
-    cache: Cache | None = None
-
-
-@dataclass
-class Decoded:
-    """The end of a run.
-
-    Attributes:
-        token_ids: the new tokens, the end token included if one came.
-        cache: what the layers remember, for `cache_layout.layer_tensors`; None without a cache.
-        path: "llama" for the fast path, "transformers" for the model's own forward.
-        dropped_layer: the layer emptied on purpose, if one was.
-        attention_capped: whether attention weights were left out because the trace's cap was reached.
-    """
-
-    token_ids: list[int]
-    cache: Cache | None
-    path: str
-    dropped_layer: int | None = None
-    attention_capped: bool = False
-
-
-@dataclass
-class _Choice:
-    """The half that both loops share: from logits to a `Step`."""
-
-    sampling: Sampling
-    trace: Trace
-    generator: torch.Generator | None
-    attention_bytes: int = 0
-    capped: bool = False
-    token_ids: list[int] = field(default_factory=list)
-
-    def step(self, logits: Tensor, runner: Pass, fed: tuple[int, int], computed: int) -> Step:
-        """Choose a token. `ms` is left 0 for the caller. Must run inside inference mode."""
-        token, scaled = choose(logits, self.sampling, self.generator)
-        index, (fed_id, position) = len(self.token_ids), fed
-        nan = float("nan")
-        step = Step(index, 0, nan, nan, [], 0.0, computed, fed_id, position)
-        if self.trace.level == "off":
-            step.token_id = int(token.item())
-        else:
-            self._describe(step, logits, scaled, token)
-            step.stored = cache_layout.stored_lengths(runner.cache)
-            step.attention = self._attention(runner)
-        self.token_ids.append(step.token_id)
-        return step
-
-    def _describe(self, step: Step, logits: Tensor, scaled: Tensor, token: Tensor) -> None:
-        k = min(max(self.trace.top, 2), logits.shape[0])
-        best = torch.topk(scaled, k)
-        # One transfer a step; float64 holds token ids and fp32 numbers exactly.
-        numbers = torch.cat((best.values, scaled[token], scaled.logsumexp(0, keepdim=True)))
-        ids = torch.cat((best.indices, token))
-        flat = torch.cat((numbers.double(), ids.double())).tolist()
-        values, chosen, total = flat[:k], flat[k], flat[k + 1]
-        scale = self.sampling.temperature if self.sampling.do_sample else 1.0
-        step.token_id = int(flat[-1])
-        step.log_prob = chosen - total
-        step.gap = (values[0] - values[1]) * scale if k > 1 else float("inf")
-        step.top = [(int(i), v - total) for i, v in zip(flat[k + 2 : -1], values, strict=True)][: self.trace.top]
-
-    def _attention(self, runner: Pass) -> Tensor | None:
-        if not self.trace.attention_layers or self.capped:
-            return None
-        rows = runner.take_attention()
-        longest = max(row.shape[1] for row in rows)
-        size = sum(row.shape[0] for row in rows) * longest * 4
-        if self.attention_bytes + size > self.trace.max_bytes:
-            self.capped = True
-            return None
-        self.attention_bytes += size
-        if any(row.shape[1] != longest for row in rows):
-            rows = [torch.nn.functional.pad(row, (longest - row.shape[1], 0)) for row in rows]
-        return torch.stack(rows).cpu()
-
-    @property
-    def wants_attention(self) -> bool:
-        return bool(self.trace.attention_layers) and not self.capped
 
 
 def decode(
@@ -190,8 +63,9 @@ def decode(
     choice = _choice(model, sampling, trace)
 
     logits: Tensor | None = None
-    for start in range(0, len(prompt), CHUNK):
-        stop = min(start + CHUNK, len(prompt))
+    chunk = prefill_chunk(model)
+    for start in range(0, len(prompt), chunk):
+        stop = min(start + chunk, len(prompt))
         last = stop == len(prompt)
         began = perf_counter()
         with torch.inference_mode():
@@ -237,22 +111,25 @@ def decode_uncached(
     slice is long. Arguments and errors as in `decode`.
 
     Yields:
-        None between the chunks of a step, then its `Step`.
+        None before and between the chunks of a step, then its `Step`.
     """
     sampling, trace = sampling or Sampling(), trace or Trace()
     prompt = _checked(model, prompt_ids, max_new_tokens, trace, "nothing")
     ends = frozenset(end_token_ids)
     choice = _choice(model, sampling, trace)
     path = ""
+    chunk = prefill_chunk(model)
     while True:
         ids = [*prompt, *choice.token_ids]
         ms = 0.0
-        began = perf_counter()
         runner = choose_pass(model, len(ids), layers=trace.attention_layers, fast=fast, mistake="nothing")
         path = runner.name
+        # Getting a pass ready is ours, not what a run without a cache costs: a slice of its own, and not on the clock.
+        yield None
+        began = perf_counter()
         step: Step | None = None
-        for start in range(0, len(ids), CHUNK):
-            stop = min(start + CHUNK, len(ids))
+        for start in range(0, len(ids), chunk):
+            stop = min(start + chunk, len(ids))
             last = stop == len(ids)
             with torch.inference_mode():
                 logits = runner(ids[start:stop], start, last=last, attention=last and choice.wants_attention)
@@ -271,9 +148,9 @@ def decode_uncached(
             return Decoded(choice.token_ids, None, path, None, choice.capped)
 
 
-def _choice(model: nn.Module, sampling: Sampling, trace: Trace) -> _Choice:
+def _choice(model: nn.Module, sampling: Sampling, trace: Trace) -> Chooser:
     generator = sampling.generator(next(model.parameters()).device) if sampling.do_sample else None
-    return _Choice(sampling, trace, generator)
+    return Chooser(sampling, trace, generator)
 
 
 def _present(logits: Tensor | None) -> Tensor:

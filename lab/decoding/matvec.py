@@ -78,7 +78,8 @@ class MatVec:
         self._bias = None if bias is None else bias.detach()
         if not self._whole:
             self._weight = self._weight.view(blocks, rows // blocks, columns)
-            self._x = x.view(1, columns, 1).expand(blocks, columns, 1)
+            # The last stride matters: as (0, 1, 1) the same product takes four times as long.
+            self._x = x.as_strided((blocks, columns, 1), (0, 1, columns))
             self._y = y.view(blocks, rows // blocks, 1)
             self._bias = None if self._bias is None else self._bias.view(blocks, rows // blocks, 1)
 

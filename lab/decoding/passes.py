@@ -5,7 +5,6 @@ A pass holds no context between calls; hooks live on a shell of the model that b
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ from transformers.cache_utils import Cache
 
 from lab.decoding import cache_layout
 from lab.errors import BadInput, ModelError
+from lab.models.shell import make_shell
 
 
 class Pass(Protocol):
@@ -46,9 +46,12 @@ class Pass(Protocol):
 
 
 def shell_of(model: nn.Module) -> nn.Module:
-    """A copy of the modules that shares every tensor with `model`; hooks and changes stay on the copy."""
-    shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
-    return copy.deepcopy(model, memo=shared)
+    """A shell of `model` that keeps the hooks `model` has: the run must compute what it would without the shell."""
+    shell = make_shell(model)
+    for old, new in zip(model.modules(), shell.modules(), strict=True):
+        for hooks in ("_forward_hooks", "_forward_pre_hooks"):
+            getattr(new, hooks).update(getattr(old, hooks))
+    return shell
 
 
 class TransformersPass:
@@ -162,7 +165,8 @@ def attention_module(model: nn.Module, layer: int) -> nn.Module:
     for name, module in model.named_modules():
         is_attention = "attention" in type(module).__name__.lower() and "cross" not in name.lower()
         if is_attention and getattr(module, "layer_idx", None) == layer:
-            return module
+            found: nn.Module = module
+            return found
     raise ModelError(
         f"No attention module of layer {layer} was found in {type(model).__name__}.",
         remedy="Record without attention.",

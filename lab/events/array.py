@@ -41,7 +41,9 @@ class ArrayData:
     @classmethod
     def of(cls, array: npt.ArrayLike, dtype: str) -> ArrayData:
         """Copy `array` as `dtype` (one of `DTYPES`)."""
-        values = np.ascontiguousarray(np.asarray(array), dtype=np.dtype(dtype).newbyteorder("<"))
+        if dtype not in DTYPES:
+            raise ValueError(f"array dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+        values = np.asarray(array, dtype=np.dtype(dtype).newbyteorder("<"), order="C")
         return cls(dtype=dtype, shape=values.shape, data=values.tobytes())
 
     def numpy(self) -> npt.NDArray[Any]:
@@ -61,11 +63,16 @@ class ArrayData:
             return value
         if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "base64"}:
             raise ValueError("an array is an object with dtype, shape and base64")
+        dtype, shape, text = value["dtype"], value["shape"], value["base64"]
+        if not isinstance(dtype, str) or not isinstance(text, str):
+            raise ValueError("an array's dtype and base64 are texts")
+        if not isinstance(shape, list | tuple) or any(type(n) is not int for n in shape):
+            raise ValueError("an array's shape is a list of whole numbers")
         try:
-            data = base64.b64decode(value["base64"], validate=True)
-        except (binascii.Error, TypeError) as error:
+            data = base64.b64decode(text, validate=True)
+        except binascii.Error as error:
             raise ValueError(f"array data is not base64: {error}") from None
-        return cls(dtype=str(value["dtype"]), shape=tuple(int(n) for n in value["shape"]), data=data)
+        return cls(dtype=dtype, shape=tuple(shape), data=data)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -21,8 +21,8 @@ class Candidate:
 class PromptEncoded(Event):
     """The prompt as the model reads it. `texts[i]` is what token i adds to the decoded text.
 
-    A token that ends in the middle of a character shows as "\\ufffd"; `chat` says whether the model's
-    chat template was put around it.
+    A character spread over several tokens belongs to the last of them; the earlier ones add "". `chat` says
+    whether the model's chat template was put around it.
     """
 
     token_ids: tuple[int, ...]
@@ -76,7 +76,8 @@ class CacheLedger(Event):
         cache_length: positions that have gone through the model.
         layer_bytes: for each layer, bytes of its key and value tensors that hold positions.
         layer_positions: for each layer, how many positions those tensors hold.
-        formula_bytes: for each layer, 2 * kv_heads * head_dim * min(positions, stored window) * bytes.
+        formula_bytes: for each layer, 2 * kv_heads * head_dim * min(cache_length, stored window) * bytes, from the
+            model's facts alone; 0 for a layer of a kind that has no formula ("other").
         reserved_bytes: bytes allocated for the cache, room for later tokens included.
     """
 

@@ -13,23 +13,26 @@ import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 
 from lab.errors import RecordingError
 from lab.events.array import ArrayData
 from lab.events.base import Event
-from lab.events.codec import decode_event, decode_line, encode_event, encode_line, from_json, to_json
+from lab.events.codec import decode_event, decode_line, encode_event, encode_line, from_json, strict_loads, to_json
 from lab.events.run import RunCancelled, RunStarted, is_final
 
 FORMAT = "inference-lab-recording"
 VERSION = 1
 MAX_BYTES = 512 * 1024 * 1024
+AGAIN = "Make the recording again."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +57,16 @@ class Recording:
 
     def __post_init__(self) -> None:
         if not self.events or not isinstance(self.events[0], RunStarted):
-            raise RecordingError("A recording begins with run_started; this one does not.")
+            raise RecordingError("A recording begins with run_started; this one does not.", remedy=AGAIN)
         if not is_final(self.events[-1]) or any(is_final(e) for e in self.events[:-1]):
-            raise RecordingError("A recording ends with exactly one final event; this one does not.")
+            raise RecordingError("A recording ends with exactly one final event; this one does not.", remedy=AGAIN)
 
     @property
     def started(self) -> RunStarted:
         """The first event, with the run card."""
         first = self.events[0]
         if not isinstance(first, RunStarted):  # excluded by __post_init__
-            raise RecordingError("A recording begins with run_started; this one does not.")
+            raise RecordingError("A recording begins with run_started; this one does not.", remedy=AGAIN)
         return first
 
     def answer(self, name: str, params: dict[str, Any]) -> dict[str, Any] | None:
@@ -111,7 +114,7 @@ class Recording:
                 metadata = file.metadata() or {}
                 _check_format(path.name, metadata)
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError, ValueError) as error:
+        except (SafetensorError, OSError, ValueError, TypeError, MemoryError) as error:
             raise RecordingError(
                 f"{path.name!r} is damaged or not a recording: {error}.",
                 remedy="A whole recording comes from `lab run EXPERIMENT --out FILE` or the page's Export.",
@@ -136,11 +139,11 @@ def _check_format(name: str, metadata: dict[str, str]) -> None:
 def _lines(tensors: dict[str, np.ndarray[Any, Any]], name: str) -> list[Any]:
     tensor = tensors.get(name)
     if tensor is None or tensor.dtype != np.uint8 or tensor.ndim != 1:
-        raise RecordingError(f"The recording's {name!r} are missing or damaged.")
+        raise RecordingError(f"The recording's {name!r} are missing or damaged.", remedy=AGAIN)
     try:
-        return [json.loads(line) for line in tensor.tobytes().split(b"\n") if line]
+        return [strict_loads(line) for line in tensor.tobytes().split(b"\n") if line]
     except (ValueError, RecursionError) as error:
-        raise RecordingError(f"The recording's {name!r} are damaged: {error}.") from None
+        raise RecordingError(f"The recording's {name!r} are damaged: {error}.", remedy=AGAIN) from None
 
 
 def _events(tensors: dict[str, np.ndarray[Any, Any]]) -> Iterable[Event]:
@@ -149,23 +152,44 @@ def _events(tensors: dict[str, np.ndarray[Any, Any]]) -> Iterable[Event]:
             if value.keys() == {"$tensor"}:
                 tensor = tensors.get(str(value["$tensor"]))
                 if tensor is None:
-                    raise RecordingError(f"The recording lacks its array {value['$tensor']!r}.")
-                return ArrayData.of(tensor, str(tensor.dtype))
+                    raise RecordingError(f"The recording lacks its array {value['$tensor']!r}.", remedy=AGAIN)
+                try:
+                    return ArrayData.of(tensor, str(tensor.dtype))
+                except ValueError as error:
+                    raise RecordingError(f"The recording's arrays are damaged: {error}.", remedy=AGAIN) from None
             return {k: fill(v) for k, v in value.items()}
         if isinstance(value, list):
             return [fill(v) for v in value]
         return value
 
     for body in _lines(tensors, "events"):
-        yield decode_event(fill(body))
+        try:
+            filled = fill(body)
+        except RecursionError:
+            raise RecordingError("The recording's events are nested too deeply.", remedy=AGAIN) from None
+        yield decode_event(filled)
 
 
 def _inspections(tensors: dict[str, np.ndarray[Any, Any]]) -> Iterable[Inspection]:
     for body in _lines(tensors, "inspections"):
-        try:
-            yield Inspection(**from_json(body))
-        except TypeError:
-            raise RecordingError("The recording's inspections are damaged.") from None
+        yield decode_inspection(body)
+
+
+@cache
+def _inspection() -> TypeAdapter[Inspection]:
+    return TypeAdapter(Inspection)
+
+
+def decode_inspection(body: Any) -> Inspection:
+    """The inspection that `body`, plain JSON data, says.
+
+    Raises:
+        RecordingError: fields that do not fit.
+    """
+    try:
+        return _inspection().validate_python(from_json(body), strict=False)
+    except (ValidationError, RecursionError):
+        raise RecordingError("The recording's inspections are damaged.", remedy=AGAIN) from None
 
 
 def atomic_write(path: Path, data: bytes) -> None:
@@ -214,8 +238,12 @@ class Spool:
             ) from None
 
     def pack(self, out: Path, inspections: Iterable[Inspection] = ()) -> Recording:
-        """Close the spool, write the recording to `out` and remove the spool."""
-        self._file.close()
+        """Close the spool, write the recording to `out` and remove the spool.
+
+        Raises:
+            RecordingError: the run has no end yet, or the disk is full; the spool stays.
+        """
+        self._close()
         recording = Recording(tuple(_spooled(self.path)), tuple(inspections))
         recording.save(out)
         self.path.unlink()
@@ -227,7 +255,15 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        self._close()
+
+    def _close(self) -> None:
+        try:
+            self._file.close()  # writes what an earlier full disk held back
+        except OSError as error:
+            raise RecordingError(
+                f"Cannot write {self.path.name!r}: {error.strerror or error}.", remedy="Free some space."
+            ) from None
 
 
 def _spooled(path: Path) -> Iterable[Event]:

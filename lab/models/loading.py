@@ -193,6 +193,7 @@ def _load_weights(directory: Path, facts: ModelFacts, dtype: torch.dtype, attent
                 use_safetensors=True,
                 local_files_only=True,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are then listed, and refused below in words
             )
     except Exception as error:
         raise ModelError(

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from lab.models.loading import LoadedModel
 
-_INCOMPLETE = "\ufffd"
-_LOOK_BACK = 6
+_REPLACEMENT = "\ufffd"
+_REPLACEMENT_BYTES = "\u00ef\u00bf\u00bd"  # its three bytes, as byte-level tokenizers write them
 
 
 def encode_prompt(loaded: LoadedModel, text: str, chat: bool = False) -> list[int]:
@@ -79,40 +79,45 @@ def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
 
 
 class TextStream:
-    """Decodes tokens one by one in constant time each, right for characters that span tokens."""
+    """Decodes tokens one by one, right for characters whose bytes span tokens."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._ids: list[int] = []
-        self._start = 0  # tokens before this are settled; those from here to _read give the context for decoding
-        self._read = 0
+        self._start = 0  # tokens before this are settled; one settled stretch stays as context for the next
+        self._settled = 0  # tokens before this have given all their text
+        self._given = 0  # characters already given of the text of the tokens from _start on
 
     def add(self, token: int) -> str:
         """What `token` adds to the text so far."""
         self._ids.append(token)
-        return self._advance(final=False)
+        # Decoded with the tokens before: a tokenizer may write a token differently at the start of a text.
+        text = self._decode(self._start)
+        ready = len(text) - self._unfinished(text)
+        new = text[self._given : ready]
+        self._given = max(self._given, ready)
+        if ready == len(text):
+            self._start, self._settled = self._settled, len(self._ids)
+            self._given = len(self._decode(self._start))
+        return new
 
     def finish(self) -> str:
         """What is left at the end: the bytes of an unfinished character, as U+FFFD."""
-        return self._advance(final=True)
+        return self._decode(self._start)[self._given :]
 
-    def _advance(self, *, final: bool) -> str:
-        # Decoded with some tokens before: a tokenizer may write a token differently at the start of a text.
-        before = self._decode(self._ids[self._start : self._read])
-        now = self._decode(self._ids[self._start :])
-        waiting = len(self._ids) - self._read
-        if not final and now.endswith(_INCOMPLETE) and waiting < _LOOK_BACK and not self._is_literal():
-            return ""
-        if final and not waiting:
-            return ""
-        self._start, self._read = self._read, len(self._ids)
-        return now[len(before) :]
+    def _unfinished(self, text: str) -> int:
+        """How many characters at the end of `text` may still become another one: at most three bytes shown as U+FFFD.
 
-    def _is_literal(self) -> bool:
-        """Whether the text ends in a real U+FFFD and not in an unfinished character: its own bytes are whole."""
-        tail = self._tokenizer.convert_ids_to_tokens(self._ids[self._read :])
-        return bool(tail) and "".join(str(t) for t in tail).endswith(("ï¿½", _INCOMPLETE))
+        A real U+FFFD in the text looks the same, but the token that ends it holds its last byte.
+        """
+        trailing = len(text) - len(text.rstrip(_REPLACEMENT))
+        if not trailing:
+            return 0
+        pieces = self._tokenizer.convert_ids_to_tokens(self._ids[self._settled :])
+        if "".join(str(piece) for piece in pieces).endswith((_REPLACEMENT, _REPLACEMENT_BYTES)):
+            return 0
+        return min(trailing, 3)
 
-    def _decode(self, ids: list[int]) -> str:
-        text = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    def _decode(self, start: int) -> str:
+        text = self._tokenizer.decode(self._ids[start:], skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return str(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,20 @@ class Served:
 
 @pytest.fixture
 def served() -> Iterator[Served]:
+    """A server of one's own: the test sees all that its runs did."""
+    with _serving() as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Served]:
+    """A server for tests that leave nothing behind."""
+    with _serving() as served:
+        yield served
+
+
+@contextlib.contextmanager
+def _serving() -> Iterator[Served]:
     runner = CountRunner()
     limits = Limits(active_runs=2, waiting_runs=1, heartbeat_s=0.1, body_bytes=200_000)
     local = backend(runner, limits=limits)

@@ -62,28 +62,28 @@ def test_errors_travel_with_their_kind_message_and_remedy(served: Served) -> Non
 
 @pytest.mark.parametrize("path", ["/health", "/models", "/experiments", "/docs", "/openapi.json", "/runs"])
 @pytest.mark.parametrize("header", [None, "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
-def test_nothing_but_liveness_answers_without_the_token(served: Served, path: str, header: str | None) -> None:
+def test_nothing_but_liveness_answers_without_the_token(shared: Served, path: str, header: str | None) -> None:
     headers = {} if header is None else {"authorization": header}
-    response = httpx.get(served.url + path, headers=headers)
+    response = httpx.get(shared.url + path, headers=headers)
     assert response.status_code == 401
     assert response.json()["code"] == "unauthorized"
     assert response.headers["www-authenticate"] == "Bearer"
 
 
-def test_liveness_says_nothing_else(served: Served) -> None:
-    assert httpx.get(served.url + "/live").json() == {"ok": True}
+def test_liveness_says_nothing_else(shared: Served) -> None:
+    assert httpx.get(shared.url + "/live").json() == {"ok": True}
 
 
-def test_the_client_says_that_its_token_is_wrong(served: Served) -> None:
-    stranger = HttpBackend(served.url, "wrong")
+def test_the_client_says_that_its_token_is_wrong(shared: Served) -> None:
+    stranger = HttpBackend(shared.url, "wrong")
     with pytest.raises(Unauthorized):
         stranger.health()
     stranger.close()
 
 
-def test_there_are_no_documentation_pages(served: Served) -> None:
+def test_there_are_no_documentation_pages(shared: Served) -> None:
     for path in ("/docs", "/redoc", "/openapi.json", "/nothing"):
-        response = httpx.get(served.url + path, headers={"authorization": f"Bearer {TOKEN}"})
+        response = httpx.get(shared.url + path, headers={"authorization": f"Bearer {TOKEN}"})
         assert response.status_code == 404
         assert response.json()["code"] == "not_found"
 
@@ -109,26 +109,26 @@ def test_there_are_no_documentation_pages(served: Served) -> None:
         (b'"' + b"x" * 200_000 + b'"', 413, "the limit is 200,000"),
     ],
 )
-def test_bad_bodies_have_one_shape(served: Served, body: bytes, status: int, words: str) -> None:
-    response = post(served, "/runs", body)
+def test_bad_bodies_have_one_shape(shared: Served, body: bytes, status: int, words: str) -> None:
+    response = post(shared, "/runs", body)
     assert response.status_code == status
     assert response.json().keys() == {"code", "message", "remedy"}
     assert words in response.json()["message"]
     assert response.json()["remedy"]
 
 
-def test_a_body_without_a_length_is_cut_off_at_the_limit(served: Served) -> None:
+def test_a_body_without_a_length_is_cut_off_at_the_limit(shared: Served) -> None:
     chunks = (b"x" * 50_000 for _ in range(100))
     headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
     try:
-        status = httpx.post(served.url + "/runs", content=chunks, headers=headers).status_code
+        status = httpx.post(shared.url + "/runs", content=chunks, headers=headers).status_code
     except httpx.WriteError:
         status = 413  # the server had closed the connection before all was sent
     assert status == 413
 
 
-def test_only_json_is_taken(served: Served) -> None:
-    response = post(served, "/runs", b"{}", **{"content-type": "text/plain"})
+def test_only_json_is_taken(shared: Served) -> None:
+    response = post(shared, "/runs", b"{}", **{"content-type": "text/plain"})
     assert response.status_code == 415
 
 

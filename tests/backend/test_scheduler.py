@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from lab.backend.limits import Limits
+from lab.backend.live import LiveRun
 from lab.backend.protocol import InspectRequest, RunRequest
 from lab.errors import BadInput, Busy, LabError, ModelError, NotFound
 from lab.events import (
@@ -71,6 +72,23 @@ def test_runs_that_take_turns_give_what_each_gives_alone() -> None:
 
 
 def test_turns_are_fair_by_measured_time() -> None:
+    assert _largest_lead() <= 3.0  # one slice of the slow one
+
+
+def test_turns_that_count_slices_instead_of_time_would_be_seen_as_unfair(monkeypatch: pytest.MonkeyPatch) -> None:
+    count_slice = LiveRun.count_slice
+
+    def mutated(run: LiveRun, seconds: float) -> None:
+        before = run.turn_s
+        count_slice(run, seconds)
+        run.turn_s = before + 1.0
+
+    monkeypatch.setattr(LiveRun, "count_slice", mutated)
+    assert _largest_lead() > 3.0
+
+
+def _largest_lead() -> float:
+    """How far two runs that are both active drift apart, in seconds of computing."""
     clock, gate = Clock(), threading.Event()
     runner = CountRunner(clock=clock)
     back = backend(runner, ToySource(gate=gate))
@@ -79,10 +97,12 @@ def test_turns_are_fair_by_measured_time() -> None:
     gate.set()
     list(slow)
     list(quick)
-    for cut in range(4, 120):
-        spent = {"slow": 3.0 * runner.trace[:cut].count("slow"), "quick": 1.0 * runner.trace[:cut].count("quick")}
-        assert abs(spent["slow"] - spent["quick"]) <= 3.0, (cut, spent)
     back.close()
+    leads = []
+    for cut in range(4, 61):
+        seen = runner.trace[:cut]
+        leads.append(abs(3.0 * seen.count("slow") - 1.0 * seen.count("quick")))
+    return max(leads)
 
 
 def test_a_newcomer_neither_waits_for_the_old_nor_overtakes_their_past() -> None:

@@ -171,7 +171,7 @@ def _layers() -> dict[str, View]:
     full.show(
         [{"bytes": 98_304, "kind": "full", "positions": 64}] * 30,
         9,
-        caption="Layer 0 to 29, 96.0 KiB each. All keep every position; a sliding layer would stop growing at its window.",
+        caption="Layer 0 to 29, 96.0 KiB each. All keep every position; a sliding layer stops growing.",
     )
     kinds = ["sliding", "sliding", "sliding", "sliding", "sliding", "full"] * 3
     mixed.show(

@@ -144,5 +144,5 @@ def test_an_unknown_number_of_layers_is_typed(open_gallery: Open) -> None:
     )
     box.fill("19 3")
     page.wait_for_function(
-        "JSON.stringify(views.controls_rest.model.sent.at(-1).changed) === '{\"trace_layers\":[3,19]}'"
+        "JSON.stringify(views.controls_rest.model.sent.at(-1)?.changed) === '{\"trace_layers\":[3,19]}'"
     )

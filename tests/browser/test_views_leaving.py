@@ -62,14 +62,20 @@ def test_the_menu_works_by_keyboard_and_saves_what_python_sends(open_gallery: Op
     expect(page.get_by_role("menu")).to_be_hidden()
     expect(button).to_be_focused()
     button.click()
-    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("menuitem", name="Pictures as PNG")).to_be_focused()
+    button.click()
+    expect(page.get_by_role("menu")).to_be_hidden()
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_role("menuitem", name="The run, replays")).to_be_focused()
+    page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     assert sent(page, "export", "export") == [{"type": "export", "id": "csv"}]
     with page.expect_download() as download:
         page.evaluate(
             """() => {
               const bytes = new DataView(new Uint8Array([0, 255, 128, 10]).buffer);
-              views.export.model.receive({ type: "file", name: "run.safetensors", mime: "application/octet-stream" }, [bytes]);
+              const file = { type: "file", name: "run.safetensors", mime: "application/octet-stream" };
+              views.export.model.receive(file, [bytes]);
             }"""
         )
     assert download.value.suggested_filename == "run.safetensors"
@@ -117,3 +123,17 @@ def test_no_picture_is_said(open_gallery: Open) -> None:
     page.get_by_role("button", name="Export").click()
     page.get_by_role("menuitem", name="Pictures as PNG").click()
     expect(page.locator("#export").get_by_role("status")).to_have_text("There is no picture to save yet.")
+
+
+def test_the_menu_stays_beside_its_button_while_the_page_scrolls(open_gallery: Open) -> None:
+    page = open_gallery("export")
+    page.evaluate("document.querySelector('main').style.marginTop = '1500px'")
+    button = page.get_by_role("button", name="Export")
+    button.click()  # scrolls there first; the event comes after the click
+    page.evaluate("scrollBy(0, -40)")
+    near = """() => {
+      const [a, b] = ["#export button", "[role=menu]"].map((q) => document.querySelector(q).getBoundingClientRect());
+      return Math.min(Math.abs(b.top - a.bottom), Math.abs(a.top - b.bottom)) < 8 && Math.abs(a.right - b.right) < 8;
+    }"""
+    page.wait_for_function(near, timeout=5000)
+    expect(page.get_by_role("menu")).to_be_visible()

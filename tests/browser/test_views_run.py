@@ -30,8 +30,13 @@ def test_progress_is_announced_now_and_then_only(open_gallery: Open) -> None:
     page.evaluate(
         """() => {
           window.said = 0;
-          new MutationObserver(() => { window.said += 1; }).observe(document.querySelector("#runner [aria-live]"), { childList: true, characterData: true, subtree: true });
-          for (let i = 0; i < 200; i += 1) views.runner.model.set("state", { phase: "running", fraction: i / 200, note: `token ${i} of 200`, can_run: true });
+          const spoken = document.querySelector("#runner [aria-live]");
+          const all = { childList: true, characterData: true, subtree: true };
+          new MutationObserver(() => { window.said += 1; }).observe(spoken, all);
+          for (let i = 0; i < 200; i += 1) {
+            const state = { phase: "running", fraction: i / 200, note: `token ${i} of 200`, can_run: true };
+            views.runner.model.set("state", state);
+          }
         }"""
     )
     expect(page.locator("#runner .lab-run-note")).to_have_text("token 199 of 200")
@@ -54,8 +59,10 @@ def test_the_player_never_goes_beyond_what_has_arrived(open_gallery: Open) -> No
     expect(page.get_by_text("token 1 of 52")).to_be_visible()
     page.get_by_role("button", name="One step forward").click()
     expect(page.get_by_text("token 2 of 52")).to_be_visible()
-    page.get_by_role("button", name="One step back").click()
-    page.get_by_role("button", name="One step back").click()
+    back = page.get_by_role("button", name="One step back")
+    back.click()
+    expect(back).to_have_attribute("aria-disabled", "true")
+    back.click(force=True)
     assert sent(page, "player", "step")[-1]["step"] == 0
 
 
@@ -148,9 +155,13 @@ def test_a_page_whose_kernel_ended_says_so_and_is_inert_until_it_answers_again(o
     page = open_gallery()
     wait_sent(page, "heartbeat", "ping", 2)
     expect(page.locator("#heartbeat").get_by_role("alert")).to_be_hidden()
-    page.evaluate("window.alive = false")
+    page.evaluate("window.alive = false; document.querySelector('.lab-page').style.contain = 'layout'")
+    page.evaluate("document.body.style.height = '4000px'; scrollTo(0, 600)")
     alert = page.locator("#heartbeat").get_by_role("alert")
     expect(alert).to_contain_text("The notebook's kernel ended. Reload the page to go on.")
+    box = alert.bounding_box()
+    assert box is not None
+    assert 0 <= box["y"] < 40, "it is seen wherever the page stands"
     expect(page.locator(".lab-page")).to_have_class("lab-page lab-dead")
     for view in ("controls", "runner", "player", "export"):
         assert page.locator(f"#{view}").evaluate("node => node.inert"), view

@@ -105,7 +105,8 @@ def test_a_long_text_is_folded_and_opens(open_gallery: Open) -> None:
     page = open_gallery("strip")
     page.evaluate(
         """() => {
-          const tokens = Array.from({ length: 8192 }, (_, i) => ({ text: ` w${i}`, kind: i < 8000 ? "prompt" : "new" }));
+          const kind = (i) => (i < 8000 ? "prompt" : "new");
+          const tokens = Array.from({ length: 8192 }, (_, i) => ({ text: ` w${i}`, kind: kind(i) }));
           views.strip.model.set("state", { ...views.strip.model.get("state"), tokens, locked: null, selected: null });
         }"""
     )

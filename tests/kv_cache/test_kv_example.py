@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lab.kv_cache.example as example
-from lab.decoding import attention, llama
+from lab.decoding import attention, llama_layer
 
 OUTPUTS = [(1.00, 0.00), (0.33, 1.34), (0.75, 1.50)]
 
@@ -35,7 +35,7 @@ def test_a_cache_that_forgets_would_not_be(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_example_and_the_decoder_share_their_attention() -> None:
-    assert example.attend is attention.attend is llama.attend
+    assert example.attend is attention.attend is llama_layer.attend
 
 
 def test_attend_is_attention_for_grouped_queries() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from widgets.kv_cache.state import KVCacheState
-from widgets.plot import Plot, add_hover, new_figure, paint, source
+from widgets.plot import Plot, add_hover, add_words, new_figure, paint, source
 
 MIB = 1024 * 1024
 
@@ -31,10 +31,7 @@ class LedgerPlot(Plot):
         paint(dashed.glyph, line_color="--lab-series-4")
         dot = fig.scatter("x", "y", source=now, size=9, line_width=2.5)
         paint(dot.glyph, line_color="--lab-series-1", fill_color="--lab-surface")
-        words = fig.text(
-            "x", "y", "text", source=marks, text_font="Helvetica", text_font_size="11px", x_offset=6, y_offset=-4
-        )
-        paint(words.glyph, text_color="--lab-text")
+        add_words(fig, marks, x_offset=6, y_offset=-4)
         add_hover(
             fig,
             [line],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from widgets.kv_cache.state import KVCacheState
-from widgets.plot import Plot, add_hover, new_figure, paint, source
+from widgets.plot import Plot, add_hover, add_words, new_figure, paint, source
 
 
 class RacePlot(Plot):
@@ -30,17 +30,7 @@ class RacePlot(Plot):
         )
         ring = fig.scatter("x", "y", source=now, size=9, line_width=2.5)
         paint(ring.glyph, line_color="--lab-text", fill_color="--lab-surface")
-        words = fig.text(
-            "x",
-            "y",
-            "text",
-            source=names,
-            text_font="Helvetica",
-            text_font_size="11px",
-            text_align="right",
-            text_baseline="middle",
-        )
-        paint(words.glyph, text_color="--lab-text")
+        add_words(fig, names, text_align="right", text_baseline="middle")
         add_hover(
             fig, [upper, lower], [("text length", "@x"), ("ms", "@y{0.0}"), ("keys and values made", "@computed")]
         )

@@ -103,6 +103,15 @@ class KVCacheViews:
         """New tokens so far."""
         return self.state.steps
 
+    def note(self) -> str:
+        """Where the run is: the token, of how many, and how fast the cached steps are."""
+        started = self.state.started
+        if started is None or not self.state.tokens:
+            return ""
+        times = sorted(t.ms for t in self.state.tokens[1:])
+        rate = f" · {1000 / times[len(times) // 2]:.1f} tokens/s" if times and times[len(times) // 2] > 0 else ""
+        return f"token {self.state.steps} of {started.card.params.get('max_new_tokens', '?')}{rate}"
+
     def _hover(self, index: int | None) -> None:
         with self._desk.lock:
             self._desk.cursor.hover = self._step_of(index)
@@ -124,22 +133,23 @@ class KVCacheViews:
             return None
         return max(0, min(index - self.state.prompt_length, self.state.steps - 1))
 
-    def render(self) -> None:
-        """Draw everything as it is now."""
+    def render(self, *, live: bool) -> None:
+        """Draw everything as it is now; the tables behind the pictures wait for the end of a living run."""
         cursor, state = self._desk.cursor, self.state
         upto = state.steps - 1 if cursor.step is None else min(cursor.step, state.steps - 1)
         pointed = cursor.pointed if cursor.pointed is not None and cursor.pointed <= upto else None
         at = upto if pointed is None else pointed
         reading = self._attention.render(state, at)
         self._render_strip(upto, at, pointed, reading)
-        self._candidates.show(candidate_table(state, at))
         self._figures.show(headline(state, at))
         self._race_figures.show(race_figures(state, at))
         self._ledger.show(state, upto, pointed)
         self._race.show(state, upto, pointed)
         self._render_words(at)
-        self._ledger_table.show(ledger_table(state, upto))
-        self._race_table.show(race_table(state, upto))
+        if not live:
+            self._candidates.show(candidate_table(state, at))
+            self._ledger_table.show(ledger_table(state, upto))
+            self._race_table.show(race_table(state, upto))
         self._what_if.render()
 
     def _render_strip(self, upto: int, at: int, pointed: int | None, reading: Reading | None) -> None:

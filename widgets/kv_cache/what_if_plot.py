@@ -7,7 +7,7 @@ from typing import Any
 
 from bokeh.models import CustomJSTickFormatter, LogTicker
 
-from widgets.plot import Plot, add_hover, new_figure, paint, source
+from widgets.plot import Plot, add_hover, add_words, new_figure, paint, source
 
 SERIES = ("--lab-text", "--lab-series-1", "--lab-series-2", "--lab-series-3", "--lab-series-4", "--lab-series-5")
 GIB = 1024**3
@@ -44,17 +44,7 @@ class WhatIfPlot(Plot):
         free = fig.line("x", "y", source=source("free", "x", "y"), line_width=1.5, line_dash=[2, 3])
         paint(free.glyph, line_color="--lab-muted")
         names = source("names", "x", "y", "text")
-        words = fig.text(
-            "x",
-            "y",
-            "text",
-            source=names,
-            text_font="Helvetica",
-            text_font_size="11px",
-            text_align="right",
-            y_offset=-3,
-        )
-        paint(words.glyph, text_color="--lab-text")
+        add_words(fig, names, text_align="right", y_offset=-3)
         add_hover(fig, hovered, [("", "@label"), ("context", "@x{0,0} tokens"), ("cache", "@y{0.00 ib}")])
         super().__init__(fig, "Cache size against context for other shapes of the model")
 

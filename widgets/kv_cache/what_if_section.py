@@ -24,6 +24,7 @@ class WhatIfSection:
         self.values = dict(DEFAULTS)
         self._answers: dict[tuple[int, int], dict[str, Any]] = {}
         self._shown: dict[str, Any] | None = None
+        self._drawn: tuple[int, str] | None = None
         self._why = ""
         self._controls = Controls(schema=_SCHEMA, values=self.values)
         self._controls.on_values(self._chosen)
@@ -84,6 +85,9 @@ class WhatIfSection:
         if answer is None:
             self._legend.say(("p", self._why or "Waiting for the model's shape."))
             return
+        if self._drawn == (id(answer), self.values["compare"]):
+            return
+        self._drawn = (id(answer), str(self.values["compare"]))
         wanted = GROUPS[str(self.values["compare"])]
         curves = [c for c in answer["curves"] if c["group"] in wanted][:CURVES]
         drawn = [{"label": c["name"], "context": answer["contexts"], "bytes": c["bytes"]} for c in curves]

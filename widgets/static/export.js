@@ -48,7 +48,7 @@ async function savePlots(item, prefix, el) {
 }
 
 function render({ model, el }) {
-  const button = makeButton("lab-small", "Export ▾", () => (isOpen() ? close() : open("first")));
+  const button = makeButton("lab-small", "Export ▾");
   const menu = make("div", "lab-menu");
   const said = make("span", "lab-export-note");
   setAttr(said, "role", "status");
@@ -60,39 +60,44 @@ function render({ model, el }) {
   setAttr(button, "aria-haspopup", "menu");
   setAttr(button, "aria-controls", menu.id);
   setAttr(button, "aria-expanded", "false");
-  button.popoverTargetElement = null;
   el.replaceChildren(button, menu, said);
+  button.popoverTargetElement = menu; // the browser opens and closes it
 
-  let closedAt = 0;
+  let entry = 0; // the item to stand on when it opens
   const isOpen = () => menu.matches(":popover-open");
   const items = () => [...menu.querySelectorAll('[role="menuitem"]')];
-  function open(which) {
-    if (performance.now() - closedAt < 80) return; // the press that closed it
-    menu.showPopover();
+  /** Below the button, or above it near the window's end; held by its right edge, so that its size need not be known. */
+  function place() {
     const box = button.getBoundingClientRect();
-    const height = menu.offsetHeight;
-    const above = box.bottom + height + 8 > innerHeight && box.top > height;
-    menu.style.top = `${above ? box.top - height - 4 : box.bottom + 4}px`;
-    menu.style.left = `${Math.max(8, Math.min(box.right - menu.offsetWidth, innerWidth - menu.offsetWidth - 8))}px`;
-    const all = items();
-    (which === "last" ? all.at(-1) : all[0])?.focus();
+    const above = box.bottom + items().length * 44 > innerHeight && box.top > innerHeight / 2;
+    const room = Math.max(8, Math.min(innerWidth - box.right, innerWidth - 220));
+    Object.assign(menu.style, {
+      top: above ? "auto" : `${box.bottom + 4}px`,
+      bottom: above ? `${innerHeight - box.top + 4}px` : "auto",
+      right: `${room}px`,
+      left: "auto",
+    });
   }
   function close() {
     if (isOpen()) menu.hidePopover();
   }
-  menu.addEventListener("toggle", (event) => {
-    setAttr(button, "aria-expanded", event.newState === "open" ? "true" : "false");
-    if (event.newState !== "closed") return;
-    closedAt = performance.now();
+  menu.addEventListener("beforetoggle", place);
+  menu.addEventListener("toggle", () => {
+    setAttr(button, "aria-expanded", isOpen() ? "true" : "false");
+    if (!isOpen()) return;
+    items().at(entry)?.focus({ preventScroll: true });
+    entry = 0;
   });
   const scrolled = (event) => {
-    if (!menu.contains(event.target)) close();
+    if (isOpen() && !menu.contains(event.target)) place();
   };
   addEventListener("scroll", scrolled, true);
   button.addEventListener("keydown", (event) => {
     if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
     event.preventDefault();
-    open(event.key === "ArrowUp" ? "last" : "first");
+    entry = event.key === "ArrowUp" ? -1 : 0;
+    if (isOpen()) items().at(entry)?.focus({ preventScroll: true });
+    else menu.showPopover();
   });
   menu.addEventListener("keydown", (event) => {
     const all = items();
@@ -110,7 +115,7 @@ function render({ model, el }) {
   });
 
   async function choose(id) {
-    const item = ((model.get("state") ?? {}).items ?? []).find((entry) => entry.id === id);
+    const item = ((model.get("state") ?? {}).items ?? []).find((each) => each.id === id);
     close();
     button.focus();
     if (!item || item.disabled) return;

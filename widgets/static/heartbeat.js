@@ -1,7 +1,7 @@
 // The header's line: a live run or a recorded one, which model, and whether somebody still answers. A kernel that ended is not told to its page: Jupyter starts an empty one in its
 // place, whose silence looks like work. So the page asks, and says within ten seconds that nobody is there.
 
-const PING_MS = 2500;
+const PING_MS = 1500;
 const DEAD_MS = 6000;
 const FIRST_MS = 120000; // until the first answer the kernel is still running the page's own cells
 const ENDED = "The notebook's kernel ended. Reload the page to go on.";
@@ -9,6 +9,7 @@ const ENDED = "The notebook's kernel ended. Reload the page to go on.";
 function render({ model, el }) {
   const banner = make("div", "lab-heartbeat-banner");
   setAttr(banner, "role", "alert");
+  banner.popover = "manual"; // in the top layer: Jupyter's containers would hold a fixed box
   const symbol = make("span", "lab-heartbeat-symbol", "!");
   setAttr(symbol, "aria-hidden", "true");
   const words = make("p", "lab-heartbeat-words");
@@ -33,9 +34,9 @@ function render({ model, el }) {
     const state = model.get("state") ?? {};
     const gone = state.alive === false;
     const text = silent ? state.ended || ENDED : gone ? state.text || "The model process does not answer." : "";
-    banner.hidden = !text;
     setText(words, text);
     reload.hidden = !silent;
+    if (banner.isConnected && banner.matches(":popover-open") !== Boolean(text)) banner.togglePopover();
     const recorded = state.mode === "recorded";
     mode.hidden = !["live", "recorded"].includes(state.mode);
     mode.dataset.mode = state.mode ?? "";
@@ -56,7 +57,7 @@ function render({ model, el }) {
     if (late !== silent) {
       silent = late;
       paint();
-    } else if (silent) paint(); // widgets that came later
+    } else if (silent || words.textContent) paint(); // widgets that came later
   };
   const hear = (message) => {
     if (message?.type !== "pong") return;

@@ -1,5 +1,5 @@
-// One Bokeh plot as a pure function of its state: {item, data, props}.
-// item:  what bokeh.embed.json_item made, without data; it is drawn once.
+// One Bokeh plot as a pure function of its item and its state {label, data, props}.
+// item:  what bokeh.embed.json_item made; it travels and is drawn once.
 // data:  {source name: {column: values}}, replaced as a whole, so that no update can be lost.
 // props: {model name: {property: value}}.
 // Colours come from the page's CSS variables: a model tagged "line_color:--lab-text" follows the theme.
@@ -67,7 +67,7 @@ function render({ model, el }) {
   observer.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
 
   bokehReady()
-    .then((Bokeh) => Bokeh.embed.embed_item(model.get("state").item, figure))
+    .then((Bokeh) => Bokeh.embed.embed_item(model.get("item"), figure))
     .then((views) => {
       if (gone) return;
       doc = [...views][0].model.document;

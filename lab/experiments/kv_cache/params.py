@@ -149,8 +149,8 @@ PRESETS = (
     Preset(
         question="Why is the first token slow?",
         params={
-            "prompt": "Once upon a time, in a small harbour town, there lived a keeper of the lighthouse who wrote down "
-            "every ship that passed. The first ship of the year was",
+            "prompt": "Once upon a time, in a small harbour town, there lived a keeper of the lighthouse who wrote "
+            "down every ship that passed. The first ship of the year was",
             "max_new_tokens": 40,
         },
     ),

@@ -1,0 +1,267 @@
+"""The `kv_cache` page in a real browser, on a real Voila, with the real model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from lab_server import Lab, running_lab, wait_until
+from playwright.sync_api import Browser, Page, expect
+
+from lab.events import Recording, RunFinished
+from lab.events.kv_cache import CacheLedger
+
+pytestmark = [pytest.mark.browser, pytest.mark.model]
+
+HOSTILE = "<img src=x onerror=window.X=1> </script><script>window.X=1</script> says"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, packaged_model: Any) -> Iterator[Lab]:
+    del packaged_model  # fetched and converted, so that the model process finds it
+    with running_lab(tmp_path_factory.mktemp("lab") / "cache") as lab:
+        yield lab
+
+
+class Visit:
+    """A page and what it did wrong."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.problems: list[str] = []
+        self.elsewhere: list[str] = []
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: self._check(request.url))
+
+    def _check(self, url: str) -> None:
+        if not re.match(r"(https?|wss?)://(localhost|127\.0\.0\.1)[:/]|data:|blob:", url):
+            self.elsewhere.append(url)
+
+    def wait_ready(self) -> None:
+        self.page.wait_for_selector(".lab-plot[data-ready]", timeout=60_000)
+        expect(self.page.locator("#loading")).to_have_count(0, timeout=20_000)
+
+    def run(self, prompt: str, new_tokens: int = 8) -> None:
+        self.page.get_by_label("Prompt", exact=True).fill(prompt)
+        slider = self.page.get_by_label("New tokens", exact=True)
+        slider.fill(str(new_tokens))
+        self.page.get_by_role("button", name="Run", exact=True).click()
+
+    def proof(self) -> Any:
+        return self.page.locator(".lab-proof")
+
+    def wait_proof(self, words: str | re.Pattern[str]) -> None:
+        expect(self.proof()).to_contain_text(words, timeout=90_000)
+
+    def source(self, name: str) -> dict[str, list[Any]]:
+        """The data of a Bokeh source as the browser has them."""
+        found: dict[str, list[Any]] = self.page.evaluate(
+            """name => {
+                for (const doc of Bokeh.documents) {
+                    const source = doc.get_model_by_name(name);
+                    if (source) return Object.fromEntries(Object.entries(source.data).map(([k, v]) => [k, [...v]]));
+                }
+                return {};
+            }""",
+            name,
+        )
+        return found
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Any]:
+    visits: list[Visit] = []
+
+    def start(url: str, width: int = 1280) -> Visit:
+        context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True)
+        visit = Visit(context.new_page())
+        visits.append(visit)
+        visit.page.goto(url, wait_until="commit")
+        return visit
+
+    yield start
+    for visit in visits:
+        visit.page.context.close()
+    assert [p for v in visits for p in v.problems] == []
+    assert [u for v in visits for u in v.elsewhere] == []
+
+
+def test_a_recording_first_then_a_live_run_that_proves_itself(lab: Lab, visit: Any) -> None:
+    page = visit(lab.page())
+    page.page.wait_for_selector(".lab-poster-strip", timeout=10_000)
+    page.wait_ready()
+    expect(page.page.get_by_role("button", name="Run", exact=True)).to_be_visible()
+    expect(page.page.locator(".lab-mode")).to_contain_text("LIVE", timeout=60_000)
+    page.wait_proof("Identical to generate()")
+    assert page.page.locator(".lab-plot[data-ready]").count() == 4
+    assert "Click to show javascript error" not in page.page.content()
+
+
+def test_rows_in_the_browser_are_rows_in_the_recording(lab: Lab, visit: Any, tmp_path: Path) -> None:
+    page = visit(lab.page(autorun="0"))
+    page.wait_ready()
+    page.run("Once upon a time there was a", 9)
+    page.wait_proof(re.compile(r"Identical to generate\(\).* 9 of 9 tokens"))
+    page.page.get_by_role("button", name="Export").click()
+    with page.page.expect_download() as download:
+        page.page.get_by_role("menuitem", name=re.compile("replays without the model")).click()
+    download.value.save_as(tmp_path / "run.safetensors")
+    recording = Recording.load(tmp_path / "run.safetensors")
+    ledgers = {e.cache_length: sum(e.layer_bytes) for e in recording.events if isinstance(e, CacheLedger)}
+    counted = page.source("counted")
+    assert counted["x"] == [0, *sorted(ledgers)]
+    assert [round(y * 2**20) for y in counted["y"]] == [0, *(ledgers[n] for n in sorted(ledgers))]
+    finished = recording.events[-1]
+    assert isinstance(finished, RunFinished)
+    assert len(finished.token_ids) == 9
+
+
+def test_hostile_text_is_text(lab: Lab, visit: Any) -> None:
+    page = visit(lab.page(autorun="0"))
+    page.wait_ready()
+    page.run(HOSTILE, 3)
+    page.wait_proof("3 of 3 tokens")
+    assert page.page.evaluate("window.X") is None
+    assert page.page.locator(".lab-strip img, .lab-strip script").count() == 0
+    assert "onerror" in page.page.locator(".lab-strip").inner_text().replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    "mistake", ["feed the last prompt token twice", "shift the positions by one", "drop one layer's cache"]
+)
+def test_a_mistake_turns_the_proof_red(lab: Lab, visit: Any, mistake: str) -> None:
+    page = visit(lab.page(autorun="0"))
+    page.wait_ready()
+    page.page.get_by_label(mistake, exact=True).check()
+    page.run("The capital of France is", 12)
+    page.wait_proof("Not identical to generate()")
+    assert page.page.locator(".lab-proof [data-verdict=different], .lab-proof[data-verdict=different]").count() >= 1
+
+
+def test_stop_and_the_next_run(lab: Lab, visit: Any) -> None:
+    page = visit(lab.page(autorun="0"))
+    page.wait_ready()
+    page.run("Count slowly: one, two,", 400)
+    expect(page.page.locator(".lab-runner")).to_contain_text(re.compile(r"token [2-9]"), timeout=60_000)
+    page.page.get_by_role("button", name="Stop").click()
+    page.wait_proof("Stopped, unproven.")
+    page.run("One more:", 4)
+    page.wait_proof("4 of 4 tokens")
+
+
+def test_killing_the_model_process_is_said_and_mended(lab: Lab, visit: Any) -> None:
+    page = visit(lab.page(autorun="0"))
+    page.wait_ready()
+    page.run("A very long story begins", 400)
+    expect(page.page.locator(".lab-runner")).to_contain_text(re.compile(r"token [2-9]"), timeout=60_000)
+    for process in lab.children("lab.backend.serve"):
+        process.kill()
+    expect(page.page.get_by_role("alert")).to_contain_text("model process", timeout=20_000)
+    page.run("Once more", 4)
+    page.wait_proof("4 of 4 tokens")
+
+
+def test_a_killed_kernel_is_said_within_ten_seconds(lab: Lab, visit: Any) -> None:
+    before = {k.pid for k in lab.kernels()}
+    page = visit(lab.page(autorun="0"))
+    page.wait_ready()
+    mine = [k for k in lab.kernels() if k.pid not in before]
+    assert len(mine) == 1
+    mine[0].kill()
+    expect(page.page.locator(".lab-page").first).to_have_class(re.compile("lab-dead"), timeout=10_000)
+    expect(page.page.locator(".lab-page").first).to_contain_text("kernel ended")
+    page.problems.clear()  # the browser says that the socket broke, and it did
+
+
+def test_closing_the_page_ends_its_kernel(lab: Lab, browser: Browser) -> None:
+    before = {k.pid for k in lab.kernels()}
+    page = browser.new_page()
+    page.goto(lab.page(autorun="0"))
+    page.wait_for_selector(".lab-plot[data-ready]", timeout=60_000)
+    mine = [k.pid for k in lab.kernels() if k.pid not in before]
+    assert len(mine) == 1
+    page.close(run_before_unload=True)
+    wait_until(lambda: mine[0] not in {k.pid for k in lab.kernels()}, 5, "the kernel outlived its page")
+
+
+def test_every_load_renders(lab: Lab, visit: Any) -> None:
+    for _ in range(6):
+        page = visit(lab.page(autorun="0"))
+        page.wait_ready()
+        assert "Failed to load model class" not in page.page.content()
+        assert page.page.locator(".lab-plot[data-ready]").count() == 4
+        page.page.close(run_before_unload=True)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 800])
+def test_nothing_overflows_and_text_has_contrast(lab: Lab, visit: Any, theme: str, width: int) -> None:
+    page = visit(lab.page(autorun="0", theme=theme), width)
+    page.wait_ready()
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+    contrast = page.page.evaluate(
+        """() => {
+            const rgb = text => (text.match(/[\\d.]+/g) || []).slice(0, 3).map(Number);
+            const light = c => { const v = c / 255; return v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; };
+            const luminance = c => .2126 * light(c[0]) + .7152 * light(c[1]) + .0722 * light(c[2]);
+            const surface = luminance(rgb(getComputedStyle(document.querySelector('.lab-picture')).backgroundColor));
+            const probe = document.createElement('span');
+            document.body.append(probe);
+            const worst = Bokeh.documents.flatMap(doc => [...doc._all_models.values()])
+                .filter(m => (m.tags ?? []).some(t => String(t).startsWith('major_label_text_color')))
+                .map(m => { probe.style.color = m.major_label_text_color; return getComputedStyle(probe).color; })
+                .map(color => luminance(rgb(color)))
+                .map(l => (Math.max(l, surface) + .05) / (Math.min(l, surface) + .05));
+            probe.remove();
+            return [Math.min(...worst), worst.length, surface];
+        }"""
+    )
+    assert contrast[1] == 8
+    assert contrast[0] >= 4.5
+    assert (contrast[2] > 0.5) == (theme == "light")
+
+
+def test_the_link_holds_the_state(lab: Lab, visit: Any) -> None:
+    page = visit(lab.page(autorun="0") + "#prompt=Two+and+two+are&max_new_tokens=5&layer=9&head=2&window=256")
+    page.wait_ready()
+    expect(page.page.get_by_label("Prompt", exact=True)).to_have_value("Two and two are", timeout=10_000)
+    expect(page.page.get_by_label("New tokens", exact=True)).to_have_value("5")
+    expect(page.page.get_by_label("Layer", exact=True)).to_have_value("9")
+    expect(page.page.get_by_label("Query head", exact=True)).to_have_value("2")
+    expect(page.page.get_by_label("Window", exact=True)).to_have_value("256")
+
+
+def test_everything_has_a_name(lab: Lab, visit: Any) -> None:
+    page = visit(lab.page(autorun="0"))
+    page.wait_ready()
+    for role in ("button", "slider", "textbox", "img", "combobox", "checkbox", "radio", "spinbutton", "progressbar"):
+        for item in page.page.get_by_role(role).all():
+            name = item.evaluate(
+                "e => e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.innerText || e.title "
+                "|| [...(e.labels ?? [])].map(l => l.innerText).join(' ')"
+            )
+            assert (name or "").strip(), f"a {role} without a name: {item.evaluate('e => e.outerHTML')[:200]}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/voila/files/kv_cache.ipynb",
+        "/voila/files/../pyproject.toml",
+        "/voila/files/%2e%2e/pyproject.toml",
+        "/files/kv_cache.ipynb",
+        "/voila/render/..%2fpyproject.toml",
+        "/voila/static/../../server.py",
+        "/voila/templates/inference-lab/static/../index.html.j2",
+    ],
+)
+def test_no_file_is_served(lab: Lab, path: str) -> None:
+    answer = httpx.get(lab.url(path), follow_redirects=True, trust_env=False)
+    assert answer.status_code in (400, 403, 404, 405, 500)
+    assert "hatchling" not in answer.text
+    assert "Traceback" not in answer.text

@@ -1,0 +1,192 @@
+"""`lab run` and `lab replay` as processes: exit codes, signals, pipes, recordings."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.cli.recording_file import RecordingFile
+from lab.errors import LabError
+from lab.events import Recording, RunCancelled, RunFinished, decode_line
+
+from .conftest import Lab, environment, start
+
+
+def test_a_run_prints_its_events_and_writes_the_same_into_its_file(lab: Lab, tmp_path: Path) -> None:
+    done = lab("run", "count", "--steps", "4", "--out", "run.safetensors")
+    assert done.returncode == 0, done.stderr
+    events = [decode_line(line) for line in done.stdout.splitlines()]
+    assert events[0].event == "run_started"
+    assert isinstance(events[-1], RunFinished)
+    recorded = Recording.load(tmp_path / "run.safetensors").events
+    assert list(recorded) == [e for e in events if e.event not in ("queued", "loading")]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.safetensors"]
+    assert "wrote run.safetensors" in done.stderr
+    assert "a: " in done.stderr  # progress, as lines where there is no terminal
+    assert "a: " not in lab("run", "count", "--no-progress").stderr
+
+
+def test_a_failed_run_has_exit_code_1_and_is_recorded_as_failed(lab: Lab, tmp_path: Path) -> None:
+    done = lab("run", "count", "--fail-at", "2", "--out", "run.safetensors")
+    assert done.returncode == 1
+    assert "error: The run failed with an internal error (ValueError)." in done.stderr
+    assert Recording.load(tmp_path / "run.safetensors").events[-1].event == "run_failed"
+    shown = lab("replay", "run.safetensors")
+    assert shown.returncode == 0
+    assert "failed: The run failed" in shown.stdout
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_run_and_packs_what_there_is(tmp_path: Path, number: int, code: int) -> None:
+    out = tmp_path / "run.safetensors"
+    process = start(tmp_path, "run", "count", "--hold", "--no-progress", "--out", str(out), stdout=subprocess.DEVNULL)
+    _wait_for_spool(tmp_path, process)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == code, errors
+    assert "run cancelled: stopped, unproven" in errors
+    recording = Recording.load(out)
+    assert recording.events[-1] == RunCancelled(reason="stopped, unproven")
+    assert len(recording.events) > 10
+    assert not list(tmp_path.glob("*.spool"))
+
+
+def test_a_killed_run_is_recovered_from_its_spool(lab: Lab, tmp_path: Path) -> None:
+    out = tmp_path / "run.safetensors"
+    process = start(tmp_path, "run", "count", "--hold", "--no-progress", "--out", str(out), stdout=subprocess.DEVNULL)
+    _wait_for_spool(tmp_path, process)
+    process.kill()
+    process.communicate(timeout=30)
+    assert not out.exists()
+    done = lab("replay", "run.safetensors")
+    assert done.returncode == 0, done.stderr
+    assert "killed" in done.stderr
+    assert "cancelled: the process was killed; recovered from its spool" in done.stdout
+    events = lab("replay", "run.safetensors", "--json").stdout.splitlines()
+    assert decode_line(events[0]).event == "run_started"
+    assert decode_line(events[-1]).event == "run_cancelled"
+    # A run that then writes the file removes what was left.
+    assert lab("run", "count", "--out", "run.safetensors").returncode == 0
+    assert not list(tmp_path.glob("*.spool"))
+
+
+def test_a_closed_pipe_stops_a_run_that_nobody_keeps(tmp_path: Path) -> None:
+    process = start(tmp_path, "run", "count", "--hold", "--no-progress")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith('{"event":"run_started"')
+    process.stdout.close()
+    process.stdout = None
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+    assert "BrokenPipe" not in errors
+
+
+def test_a_closed_pipe_does_not_stop_a_run_that_is_kept(tmp_path: Path) -> None:
+    out = tmp_path / "run.safetensors"
+    process = start(tmp_path, "run", "count", "--steps", "10000", "--no-progress", "--out", str(out))
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdout = None
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert isinstance(Recording.load(out).events[-1], RunFinished)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    with _not_root(), pytest.raises(LabError, match=r"not writable|ermission denied") as refused:
+        RecordingFile(closed / "run.safetensors")
+    assert refused.value.exit_code == 2
+    assert not list(closed.iterdir())
+
+
+@contextlib.contextmanager
+def _not_root() -> Iterator[None]:
+    """Root may write anywhere: be nobody for a moment."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def test_a_full_disk_is_said_before_the_run(lab: Lab) -> None:
+    done = lab("run", "count", "--out", "/dev/full/run.safetensors")
+    assert done.returncode == 2
+    assert "does not exist" in done.stderr
+    done = lab("run", "count", "--out", "/proc/run.safetensors")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_replay_shows_card_text_and_proof(lab: Lab) -> None:
+    lab("run", "count", "--label", "\x1b[31mred", "--out", "run.safetensors")
+    done = lab("replay", "run.safetensors")
+    assert done.returncode == 0
+    for words in ("experiment", "count", "smollm2", "equal: counted, 3 of 3", "finished", "lab 0."):
+        assert words in done.stdout
+    assert "\x1b" not in done.stdout
+    events = lab("replay", "run.safetensors", "--json", "--speed", "1000").stdout
+    assert [json.loads(line)["event"] for line in events.splitlines()][-2:] == ["proof", "run_finished"]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "text", "model", "newer", "no end", "folder"])
+def test_a_file_that_is_no_whole_recording_has_exit_code_2(lab: Lab, tmp_path: Path, damage: str) -> None:
+    import numpy as np
+    import safetensors.numpy
+
+    lab("run", "count", "--out", "run.safetensors")
+    path = tmp_path / "run.safetensors"
+    whole = path.read_bytes()
+    tensors = safetensors.numpy.load(whole)
+    metadata = {"format": "inference-lab-recording", "version": "1"}
+    if damage == "folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        cut = tensors | {"events": tensors["events"][:-20]}
+        path.write_bytes(
+            {
+                "truncated": whole[:-50],
+                "empty": b"",
+                "text": b"this is not a recording at all",
+                "model": safetensors.numpy.save({"weight": np.zeros(4, np.float32)}),
+                "newer": safetensors.numpy.save(tensors, metadata | {"version": "2"}),
+                "no end": safetensors.numpy.save(cut, metadata),
+            }[damage]
+        )
+    done = lab("replay", "run.safetensors")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    if damage == "newer":
+        assert "'2'" in done.stderr
+        assert "Update the lab." in done.stderr
+
+
+def _wait_for_spool(folder: Path, process: subprocess.Popen[str]) -> None:
+    from backend.toys import until
+
+    def begun() -> bool:
+        assert process.poll() is None, process.communicate()
+        return any(p.stat().st_size > 10_000 for p in folder.glob("*.spool"))
+
+    until(begun, "the spool grows", 30)
+
+
+def test_the_environment_of_these_tests_names_no_backend(tmp_path: Path) -> None:
+    assert not {"LAB_BACKEND_URL", "LAB_BACKEND_TOKEN"} & environment(tmp_path).keys()
