@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 from lab.errors import BadInput
@@ -47,11 +46,6 @@ def runtime_dir() -> Path:
     except OSError as error:
         raise _not_writable(path, error) from None
     return path
-
-
-def scratch_dir(prefix: str) -> tempfile.TemporaryDirectory[str]:
-    """A temporary directory on the cache's own disk, so that a rename out of it is atomic."""
-    return tempfile.TemporaryDirectory(prefix=prefix, dir=_usable(cache_location() / "tmp"))
 
 
 def _user_cache() -> Path:

@@ -82,7 +82,10 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def build_tokenizer(*, chat: bool = True) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer of 320 tokens: every text can be written, some words are one token."""
+    """A byte-level BPE tokenizer: every text can be written, some words are one token.
+
+    It knows 317 tokens, and the models have 320 embeddings: padded, as real models often are.
+    """
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()

@@ -161,15 +161,20 @@ class Dashboard(ipw.VBox):
         try:
             self._narrow()
         except LabError as error:
-            self.session.fail(Trouble(error.message, error.remedy, error.code))
+            self._not_joined(Trouble(error.message, error.remedy, error.code))
             return
         except Exception:
             log.exception("the backend could not be joined")
-            self.session.fail(Trouble("The model process could not be reached.", "Run `lab doctor` in a terminal."))
+            self._not_joined(Trouble("The model process could not be reached.", "Run `lab doctor` in a terminal."))
             return
         if self._autorun and not self._closed:
             # alone on this machine a visitor sees a live run; among others, a recording of the same card will do
             self._run(fresh=self._connected().health().runs_active == 0)
+
+    def _not_joined(self, trouble: Trouble) -> None:
+        """Say it, unless the page already shows an error that came first."""
+        if self.session.trouble is None:
+            self.session.fail(trouble)
 
     def _narrow(self) -> None:
         """Take the models and the schema of the chosen one from the backend."""
@@ -178,7 +183,7 @@ class Dashboard(ipw.VBox):
         facts = next((m for m in models if m.id == self._model), None)
         info = next((i for i in backend.experiments(self._model) if i.name == self.experiment), None)
         with self.pump.lock:
-            self._models = {m.id: m.name for m in models}
+            self._models = {m.id: m.name if m.present else f"{m.name} (fetched when run)" for m in models}
             self._facts = facts
             if info is not None:
                 self._schema = info.schema
@@ -380,6 +385,8 @@ class Dashboard(ipw.VBox):
 
     def close(self) -> None:
         """Stop the run and end the page's threads."""
+        if not hasattr(self, "session"):  # the constructor refused
+            return
         self._closed = True
         self.session.stop()
         self._asker.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
@@ -14,22 +13,23 @@ from typing import Any
 import psutil
 
 from lab import __version__
+from lab.backend.asking import Asking
 from lab.backend.card import run_card
 from lab.backend.limits import Limits
 from lab.backend.live import LiveRun, new_run_id, request_key
 from lab.backend.log import RunLog, Subscription
 from lab.backend.model_room import ModelRoom
 from lab.backend.protocol import DEFAULT_MODEL, Health, InspectRequest, RunRequest
-from lab.backend.questions import Answer, AnswerCache, Question, bounded_answer
+from lab.backend.questions import Answer, Question
 from lab.backend.recorder import Recorder
 from lab.backend.scheduler import Scheduler
 from lab.backend.source import ModelSource, Placement
 from lab.backend.store import RunStore
 from lab.backend.validation import validated
-from lab.errors import BadInput, LabError, NotFound, Unavailable
+from lab.errors import BadInput, LabError, NotFound
 from lab.events import Event, Loading, ModelFacts, Queued, RunFinished, RunStarted
-from lab.events.recording import Inspection, Recording
-from lab.experiments.base import Experiment, ExperimentInfo, RunContext, Runner
+from lab.events.recording import Inspection
+from lab.experiments.base import Experiment, ExperimentInfo
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +64,12 @@ class LocalBackend:
         self._packing: dict[str, LiveRun] = {}
         self._ends = 0
         self._replays: OrderedDict[str, str] = OrderedDict()
-        self._answers = AnswerCache()
         self._placement: Placement | None = None
         self._recorder = Recorder(store, self._packed) if store is not None else None
         self._scheduler = Scheduler(
             self._source, self.limits, clock=clock, published=self._on_event, ended=self._on_end
         )
+        self._asking = Asking(self._scheduler, self._source, recorded=self._recorded_answer, record=self._record_answer)
 
     # The protocol
 
@@ -132,21 +132,7 @@ class LocalBackend:
             Unavailable: the run's state is gone.
             Busy: too many questions wait, or the answer did not come in time.
         """
-        experiment = self._experiment(request.experiment)
-        runner = experiment.load()
-        cls = runner.inspections.get(request.name)
-        if cls is None:
-            raise NotFound(
-                f"{experiment.title!r} has no question {request.name!r}.",
-                remedy=f"The questions are {', '.join(sorted(runner.inspections)) or 'none'}.",
-            )
-        params = validated(cls, request.params)
-        asked = json.dumps([request.experiment, request.name, params.model_dump(mode="json")], sort_keys=True)
-        if request.run_id is None:
-            facts = self._source.facts(request.model)
-            key = f"{facts.id} {facts.weight_hash} {asked}"
-            return self._cached(key, lambda: self._answer(runner, None, facts, request.name, params))
-        return self._ask_run(request.run_id, experiment, runner, request, params, asked)
+        return self._asking.answer(request, self._experiment(request.experiment))
 
     def close(self) -> None:
         """Stop all runs and write what is left to write."""
@@ -256,65 +242,16 @@ class LocalBackend:
             log.warning("%s was not loaded ahead: %s", model, error)
         return {}
 
-    # Questions
+    # Answers
 
-    def _answer(self, runner: Runner, context: RunContext | None, facts: ModelFacts, name: str, params: Any) -> Answer:
-        return bounded_answer(name, lambda: runner.inspect(context, facts, name, params), self.limits.answer_bytes)
-
-    def _cached(self, key: str, compute: Callable[[], Answer]) -> Answer:
-        with self._lock:
-            found = self._answers.get(key)
-        if found is not None:
-            return found
-        answer = compute()
-        with self._lock:
-            self._answers.put(key, answer)
-        return answer
-
-    def _ask_run(
-        self, run_id: str, experiment: Experiment, runner: Runner, request: InspectRequest, params: Any, asked: str
-    ) -> Answer:
-        live = self._scheduler.find(run_id=run_id)
-        if live is not None:
-            # Not cached: the answer may change while the run goes on.
-            return self._through_worker(lambda: self._answer_live(live, run_id, experiment, runner, request, params))
-        return self._cached(f"{run_id} {asked}", lambda: self._ask_ended(run_id, experiment, runner, request, params))
-
-    def _answer_live(
-        self, live: LiveRun, run_id: str, experiment: Experiment, runner: Runner, request: InspectRequest, params: Any
-    ) -> Answer:
-        if live.experiment.name != experiment.name:
-            raise NotFound(f"The run is of {live.experiment.name!r}, not of {experiment.name!r}.", remedy="Correct it.")
-        context = live.context
-        if context is None:
-            kept = self._scheduler.kept_run(run_id)  # it ended while the question waited
-            if kept is None:
-                raise Unavailable("The run has not started yet.", remedy="Ask again when it has.")
-            context = kept.context
-        return self._answer(runner, context, live.facts, request.name, params)
-
-    def _ask_ended(
-        self, run_id: str, experiment: Experiment, runner: Runner, request: InspectRequest, params: Any
-    ) -> Answer:
-        kept = self._scheduler.kept_run(run_id)
+    def _record_answer(self, run_id: str, asked: Inspection) -> None:
         with self._lock:
             key = self._replays.get(run_id)
-        plain = params.model_dump(mode="json")
-        if kept is not None and kept.experiment == experiment.name:
-            answer = self._through_worker(lambda: self._answer(runner, kept.context, kept.facts, request.name, params))
-            if key is not None and self._recorder is not None:
-                self._recorder.asked(key, Inspection(name=request.name, params=plain, answer=answer))
-            return answer
-        recording: Recording | None = self._store.load(key) if key is not None and self._store is not None else None
-        recorded = recording.answer(request.name, plain) if recording is not None else None
-        if recorded is None:
-            raise Unavailable(
-                "This run's state is no longer in memory, and this was not asked while it was.",
-                remedy="Run it afresh, then ask.",
-            )
-        return recorded
+        if key is not None and self._recorder is not None:
+            self._recorder.asked(key, asked)
 
-    def _through_worker(self, compute: Callable[[], Answer]) -> Answer:
-        question = Question(compute)
-        self._scheduler.ask(question)
-        return question.wait(self.limits.inspect_s)
+    def _recorded_answer(self, run_id: str, name: str, params: dict[str, Any]) -> Answer | None:
+        with self._lock:
+            key = self._replays.get(run_id)
+        recording = self._store.load(key) if key is not None and self._store is not None else None
+        return recording.answer(name, params) if recording is not None else None

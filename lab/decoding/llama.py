@@ -51,10 +51,14 @@ class LlamaPass:
         self._model = model
         self._traced = layers
         self._weights: dict[int, Tensor] = {}
-        self.cache: Cache = cache_layout.new_cache(model, capacity)
-        self._rooms = cache_layout.roomy_layers(self.cache)
+        self._capacity = capacity
+        self.forget()
         with torch.inference_mode():
             self._prepare(model, capacity)
+
+    def forget(self) -> None:
+        self.cache: Cache = cache_layout.new_cache(self._model, self._capacity)
+        self._rooms = cache_layout.roomy_layers(self.cache)
 
     def _prepare(self, model: llama.LlamaForCausalLM, capacity: int) -> None:
         config = model.config

@@ -48,7 +48,7 @@ def decode(
         fast: None takes the fast path where it fits, False never, True refuses where it does not fit.
 
     Yields:
-        `Prefilled` after each chunk of the prompt, then a `Step` for each new token.
+        None once ready, `Prefilled` after each chunk of the prompt, then a `Step` for each new token.
 
     Raises:
         BadInput: empty prompt, unknown token ids, more tokens than the model's context, unknown layers.
@@ -61,6 +61,7 @@ def decode(
     runner = choose_pass(model, capacity, layers=trace.attention_layers, fast=fast, mistake=mistake)
     dropped = cache_layout.layer_to_empty(runner.cache) if mistake == "drop_layer_cache" else None
     choice = _choice(model, sampling, trace)
+    yield None
 
     logits: Tensor | None = None
     chunk = prefill_chunk(model)
@@ -111,21 +112,20 @@ def decode_uncached(
     slice is long. Arguments and errors as in `decode`.
 
     Yields:
-        None before and between the chunks of a step, then its `Step`.
+        None once ready and between the chunks of a step, then its `Step`.
     """
     sampling, trace = sampling or Sampling(), trace or Trace()
     prompt = _checked(model, prompt_ids, max_new_tokens, trace, "nothing")
     ends = frozenset(end_token_ids)
     choice = _choice(model, sampling, trace)
-    path = ""
     chunk = prefill_chunk(model)
+    capacity = len(prompt) + max_new_tokens
+    runner = choose_pass(model, capacity, layers=trace.attention_layers, fast=fast, mistake="nothing")
+    yield None
     while True:
         ids = [*prompt, *choice.token_ids]
         ms = 0.0
-        runner = choose_pass(model, len(ids), layers=trace.attention_layers, fast=fast, mistake="nothing")
-        path = runner.name
-        # Getting a pass ready is ours, not what a run without a cache costs: a slice of its own, and not on the clock.
-        yield None
+        runner.forget()
         began = perf_counter()
         step: Step | None = None
         for start in range(0, len(ids), chunk):
@@ -145,7 +145,7 @@ def decode_uncached(
         step.ms = ms
         yield step
         if step.token_id in ends or len(choice.token_ids) >= max_new_tokens:
-            return Decoded(choice.token_ids, None, path, None, choice.capped)
+            return Decoded(choice.token_ids, None, runner.name, None, choice.capped)
 
 
 def _choice(model: nn.Module, sampling: Sampling, trace: Trace) -> Chooser:

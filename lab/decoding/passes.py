@@ -40,6 +40,10 @@ class Pass(Protocol):
         """
         ...
 
+    def forget(self) -> None:
+        """Start again with an empty cache of the same room."""
+        ...
+
     def take_attention(self) -> list[Tensor]:
         """For each traced layer, the (head, position) weights kept by the last call, then forgotten."""
         ...
@@ -74,7 +78,7 @@ class TransformersPass:
     def __init__(
         self, model: nn.Module, capacity: int, *, layers: tuple[int, ...] = (), trim_mask_of: int | None = None
     ) -> None:
-        self.cache: Cache = cache_layout.new_cache(model, capacity)
+        self._original, self._capacity = model, capacity
         self._kept: dict[int, Tensor] = {}
         self._keep = False
         self._layers = layers
@@ -89,18 +93,22 @@ class TransformersPass:
             module = attention_module(self._model, trim_mask_of)
             module.register_forward_pre_hook(self._trimmer(trim_mask_of), with_kwargs=True)
         self._device = next(model.parameters()).device
-        self._options: dict[str, Any] = {cache_layout.cache_keyword(model): self.cache, "use_cache": True}
+        self._keyword = cache_layout.cache_keyword(model)
+        self._options: dict[str, Any] = {"use_cache": True}
         if cache_layout.forward_takes(model, "logits_to_keep"):
             self._options["logits_to_keep"] = 1
         self._takes_positions = cache_layout.forward_takes(model, "position_ids")
+        self.forget()
+
+    def forget(self) -> None:
+        self.cache: Cache = cache_layout.new_cache(self._original, self._capacity)
 
     def __call__(self, ids: Sequence[int], start: int, *, last: bool, attention: bool) -> Tensor | None:
         self._keep = attention
         self._kept.clear()
-        options = self._options
+        options = {**self._options, self._keyword: self.cache}
         if self._takes_positions:
-            positions = torch.arange(start, start + len(ids), device=self._device)
-            options = {**options, "position_ids": positions[None]}
+            options["position_ids"] = torch.arange(start, start + len(ids), device=self._device)[None]
         output = self._model(input_ids=torch.tensor([ids], device=self._device), **options)
         return cache_layout.logits_of(output)[0, -1].float() if last else None
 

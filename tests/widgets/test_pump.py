@@ -11,7 +11,7 @@ def test_the_last_state_is_always_written() -> None:
     seen: list[int] = []
     value = 0
     pump = Pump(lambda: seen.append(value), rate_hz=200)
-    for value in range(1, 5001):
+    for value in range(1, 5001):  # noqa: B007 - read by the pump
         pump.touch()
     assert pump.drain(10)
     assert seen[-1] == 5000

@@ -48,6 +48,7 @@ class Backend:
         self.streams = list(streams)
 
     def run(self, request: RunRequest) -> Gate:
+        del request
         stream = self.streams.pop(0)
         if isinstance(stream, Exception):
             raise stream
