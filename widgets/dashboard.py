@@ -18,24 +18,12 @@ from lab.events import ModelFacts, Recording, RunStarted
 from lab.experiments.registry import get_experiment
 from lab.settings import REPLAY
 from widgets.asker import Asker
-from widgets.controls import Controls
-from widgets.error_panel import ErrorPanel
 from widgets.experiment import Cursor, Desk, build_views
-from widgets.export import ExportMenu
 from widgets.exporting import export_items, make_export
-from widgets.heartbeat import Heartbeat
-from widgets.lesson import Lesson
-from widgets.link import LinkButton
-from widgets.player import Player
-from widgets.plot import BokehLoader
-from widgets.proof_line import ProofLine
+from widgets.parts import Parts
 from widgets.proof_words import proof_state
 from widgets.pump import Pump
-from widgets.run_card import RunCardButton
-from widgets.runner_bar import RunnerBar
 from widgets.session import ACTIVE, Session, Trouble, request_of
-from widgets.text import Words
-from widgets.theme_toggle import ThemeToggle
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +65,7 @@ class Dashboard(ipw.VBox):
         self._params = described.params().model_dump(mode="json")
         self._last_params: dict[str, Any] | None = None
         self._autorun = autorun
+        self._playing = False
         self._closed = False
         self._shown_start: RunStarted | None = None
 
@@ -85,64 +74,27 @@ class Dashboard(ipw.VBox):
         self._asker = Asker(experiment, self._connected, self.session, self.pump.lock)
         self.cursor = Cursor()
         self.views = build_views(experiment, Desk(self._ask, self.pump.touch, self.pump.lock, self.cursor))
-        self._build()
-        super().__init__(self._children())
+        self.parts = Parts(described, self._schema, self._params, self._model)
+        self._wire()
+        super().__init__(self.parts.layout(self.views.widget))
         self.add_class("lab-page")
         self._show_first(recording)
         threading.Thread(target=self._join_backend, name="lab-connect", daemon=True).start()
 
-    # what the page is made of
-
-    def _build(self) -> None:
-        described = self._described
-        presets = [{"question": p.question, "params": p.params} for p in described.presets]
-        self._controls = Controls(
-            schema=self._schema,
-            values=self._params,
-            presets=presets,
-            model=self._model,
-            groups=("main", "sampling"),
-        )
-        self._further = self._controls.part("compare", "break")
-        self._controls.on_values(self._values_changed)
-        self._controls.on_preset(self._preset_chosen)
-        self._controls.on_model(self._model_chosen)
-        self._runner = RunnerBar()
-        self._runner.on_run(self.run)
-        self._runner.on_stop(self.stop)
-        self._heartbeat = Heartbeat()
-        self._player = Player()
-        self._player.on_step(self._stepped)
-        self._player.on_play(self._played)
-        self._proof = ProofLine()
-        self._card = RunCardButton()
-        self._link = LinkButton(follow=True)
-        self._link.on_link(self._restore)
-        self._export = ExportMenu()
-        self._export.on_export(self._exported)
-        self._error = ErrorPanel()
-        self._error.on_dismiss(self.session.dismiss)
-        self._lesson = Lesson()
-        self._playing = False
-
-    def _children(self) -> list[ipw.Widget]:
-        described = self._described
-        header = ipw.Box([Words(("p", "Inference Lab"), css_class="lab-brand"), self._heartbeat, ThemeToggle()])
-        header.add_class("lab-header")
-        title = Words(("h1", described.title), ("p", described.summary), css_class="lab-title")
-        controls = ipw.VBox([self._controls, self._runner, self._further])
-        controls.add_class("lab-controls")
-        foot = ipw.Box([self._proof, self._card, self._link, self._export])
-        foot.add_class("lab-foot")
-        player = ipw.Box([self._player])
-        player.add_class("lab-player-row")
-        picture = ipw.VBox([self._error, player, self.views.widget, foot])
-        picture.add_class("lab-picture")
-        side = ipw.VBox([self._lesson])
-        side.add_class("lab-side")
-        main = ipw.Box([controls, picture, side])
-        main.add_class("lab-main")
-        return [BokehLoader(), header, title, main]
+    def _wire(self) -> None:
+        """Say who hears of what a visitor does."""
+        parts = self.parts
+        parts.controls.on_values(self._values_changed)
+        parts.controls.on_preset(self._preset_chosen)
+        parts.controls.on_model(self._model_chosen)
+        parts.runner.on_run(self.run)
+        parts.runner.on_stop(self.stop)
+        parts.player.on_step(self._stepped)
+        parts.player.on_play(self._played)
+        parts.proof.on_cancel(self.stop)
+        parts.link.on_link(self._restore)
+        parts.export.on_export(self._exported)
+        parts.error.on_dismiss(self.session.dismiss)
 
     # the backend
 
@@ -296,7 +248,7 @@ class Dashboard(ipw.VBox):
         except LabError as error:
             self.session.fail(Trouble(error.message, error.remedy, error.code))
             return
-        self._export.deliver(name, data, kind)
+        self.parts.export.deliver(name, data, kind)
 
     # events in, pictures out
 
@@ -325,7 +277,7 @@ class Dashboard(ipw.VBox):
         self.session.trouble = Trouble(
             f"A picture could not be drawn ({type(error).__name__}).", "The server's log says why. Run again."
         )
-        self._error.show(self.session.trouble.message, self.session.trouble.remedy, self.session.trouble.code)
+        self.parts.error.show(self.session.trouble.message, self.session.trouble.remedy, self.session.trouble.code)
 
     def _render(self) -> None:
         """Write what is true now. The pump alone calls it, with the lock held."""
@@ -334,35 +286,35 @@ class Dashboard(ipw.VBox):
         facts = self._facts or (started.facts if started else None)
         live = session.phase in ACTIVE
         self.views.render(live=live)
-        self._controls.update(
+        self.parts.controls.update(
             schema=self._schema,
             values=self._params,
             models=[{"id": k, "label": v} for k, v in self._models.items()],
             model=self._model,
         )
-        self._runner.show(session.phase, session.fraction, self._note(), can_run=not self._controls.invalid)
-        self._heartbeat.show(
+        self.parts.runner.show(session.phase, session.fraction, self._note(), can_run=not self.parts.controls.invalid)
+        self.parts.heartbeat.show(
             mode="live" if started and not session.recorded and not session.replaying else "recorded",
             when=session.recorded or "",
             model=_model_line(started),
         )
         gone = session.trouble is not None and session.trouble.code == "backend"
-        self._heartbeat.set_alive(not gone, "The model process ended; it is started again." if gone else "")
+        self.parts.heartbeat.set_alive(not gone, "The model process ended; it is started again." if gone else "")
         steps = self.views.steps()
         step = steps - 1 if self.cursor.step is None else min(self.cursor.step, steps - 1)
         planned = int(started.card.params.get("max_new_tokens", steps)) if started and live else steps
-        self._player.show(
+        self.parts.player.show(
             step=max(step, 0),
             available=steps,
             total=max(planned, steps),
             playing=self._playing,
             following=self.cursor.step is None,
         )
-        self._proof.show(**proof_state(session))
+        self.parts.proof.show(**proof_state(session))
         if started is not self._shown_start:
             self._shown_start = started
-            self._card.show(started.card if started else None)
-        self._link.show(
+            self.parts.card.show(started.card if started else None)
+        self.parts.link.show(
             {
                 **self._params,
                 **self.views.link(),
@@ -370,12 +322,12 @@ class Dashboard(ipw.VBox):
                 "step": None if self.cursor.step is None else step,
             }
         )
-        self._export.show(export_items(session.recording() is not None))
+        self.parts.export.show(export_items(session.recording() is not None))
         if session.trouble is None:
-            self._error.hide()
+            self.parts.error.hide()
         else:
-            self._error.show(session.trouble.message, session.trouble.remedy, session.trouble.code)
-        self._lesson.show(self.views.lesson(facts))
+            self.parts.error.show(session.trouble.message, session.trouble.remedy, session.trouble.code)
+        self.parts.lesson.show(self.views.lesson(facts))
 
     def _note(self) -> str:
         session = self.session

@@ -19,7 +19,9 @@ def proof_state(session: Session) -> dict[str, Any]:
     if isinstance(last, RunFailed) or session.phase == "failed":
         return {"verdict": "unproven", "text": "The run failed, so nothing is proven.", "detail": []}
     if session.phase in ACTIVE:
-        return {"verdict": "pending", "text": "The proof follows the picture.", "detail": []}
+        checking = session.stage.startswith("checking")
+        text = "Checking against the plain model." if checking else "The proof follows the picture."
+        return {"verdict": "pending", "text": text, "detail": [], "can_cancel": checking}
     return {"verdict": "none", "text": "No run yet.", "detail": []}
 
 

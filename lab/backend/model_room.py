@@ -18,28 +18,26 @@ class ModelRoom:
     """Packaged models, directories, GGUF files and hub ids, by `lab.models.registry`."""
 
     def list(self) -> list[ModelFacts]:
+        from lab.experiments.registry import with_experiments
         from lab.models.registry import list_models
 
-        return list_models()
+        return [with_experiments(facts) for facts in list_models()]
 
     def facts(self, model: str) -> ModelFacts:
+        from lab.experiments.registry import with_experiments
         from lab.models.registry import find_facts
 
-        return find_facts(model)
+        return with_experiments(find_facts(model))
 
     def placement(self, facts: ModelFacts, dtype: str, device: str) -> Placement:
         import torch
-        import transformers
 
-        from lab.models.loading import DTYPES, choose_device
+        from lab.models.loading import DTYPES, attention_of, choose_device
 
         where, kind = choose_device(device, dtype)
         label = str(where) if where.type == "cpu" else f"{where} {torch.cuda.get_device_name(where)}"
         name = next(name for name, value in DTYPES.items() if value is kind)
-        # The rule by which the models room chooses when it loads.
-        cls = getattr(transformers, facts.architecture, None)
-        attention = "sdpa" if getattr(cls, "_supports_sdpa", False) else "eager"
-        return Placement(dtype=name, device=label, attention=attention, threads=torch.get_num_threads())
+        return Placement(dtype=name, device=label, attention=attention_of(facts), threads=torch.get_num_threads())
 
     def load(self, model: str, placement: Placement, progress: ProgressCallback) -> LoadedModel:
         from lab.models.registry import load_model

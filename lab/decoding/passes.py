@@ -36,7 +36,7 @@ class Pass(Protocol):
             attention: whether to keep the last token's attention weights for `take_attention`.
 
         Returns:
-            (vocab,) logits in fp32.
+            (vocab,) logits in fp32; the next call may write over them.
         """
         ...
 

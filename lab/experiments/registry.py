@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lab.errors import NotFound
 from lab.events import ModelFacts
 from lab.experiments.base import Experiment, Runner
@@ -50,3 +52,8 @@ def get_experiment(name: str) -> Experiment:
     if name not in EXPERIMENTS:
         raise NotFound(f"There is no experiment {name!r}.", remedy=f"There is: {', '.join(EXPERIMENTS)}.")
     return EXPERIMENTS[name]
+
+
+def with_experiments(facts: ModelFacts) -> ModelFacts:
+    """`facts` with what each experiment says of the model: "" if it can use it, else why not."""
+    return replace(facts, experiments={name: e.supports(facts) for name, e in EXPERIMENTS.items()})

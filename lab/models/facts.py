@@ -75,15 +75,6 @@ def parameters_of(tensors: dict[str, StoredTensor], *, tied: bool) -> list[Store
     ]
 
 
-def with_experiments(facts: ModelFacts) -> ModelFacts:
-    """`facts` with what each experiment says of the model."""
-    try:
-        from lab.experiments.registry import EXPERIMENTS
-    except ImportError:
-        return facts
-    return replace(facts, experiments={name: e.supports(facts) for name, e in EXPERIMENTS.items()})
-
-
 def _with_tensors(shape: Shape, tensors: dict[str, StoredTensor]) -> tuple[LayerFacts, ...]:
     """The layers with the key/value heads that their own key matrices have: a config gives one number for all."""
     rows: dict[int, int] = {}

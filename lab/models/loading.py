@@ -73,7 +73,7 @@ def attention_of(facts: ModelFacts) -> str:
     import transformers
 
     cls = getattr(transformers, facts.architecture, None)
-    return ATTENTION if getattr(cls, "_supports_sdpa", True) else "eager"
+    return ATTENTION if getattr(cls, "_supports_sdpa", False) else "eager"
 
 
 def load_directory(

@@ -10,7 +10,7 @@ from lab.errors import ModelError
 from lab.events import ModelFacts
 from lab.models import packaged
 from lab.models.atomic import silent
-from lab.models.facts import facts_of_directory, with_experiments
+from lab.models.facts import facts_of_directory
 from lab.models.sources import converted_gguf_ids, known_facts, locate, prepare
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def find_facts(model_id: str) -> ModelFacts:
     """
     source = locate(model_id)
     if source.directory is None:
-        return with_experiments(known_facts(source))
-    return with_experiments(facts_of_directory(source.directory, model_id=source.id, source=source.kind))
+        return known_facts(source)
+    return facts_of_directory(source.directory, model_id=source.id, source=source.kind)
 
 
 def fetch_model(model_id: str, progress: Callable[[str, float | None], None] | None = None) -> None:
@@ -77,5 +77,5 @@ def load_model(
     if source.directory is None:
         raise AssertionError("a prepared model has a directory")
     say("reading the model's facts", None)
-    facts = with_experiments(facts_of_directory(source.directory, model_id=source.id, source=source.kind))
+    facts = facts_of_directory(source.directory, model_id=source.id, source=source.kind)
     return load_directory(source.directory, facts, dtype=dtype, device=device, progress=say)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lab.decoding.matvec import Called, MatVec, is_plain, joined, matvecs
+from lab.decoding.matvec import Called, MatVec, is_plain, matvecs
 
 
 @given(
@@ -27,20 +27,6 @@ def test_products_equal_linear(rows: int, columns: int, bias: bool, add: bool, t
     with torch.inference_mode():
         MatVec(weight, offset, x, y, add=add)()
     torch.testing.assert_close(y, expected, atol=1e-3, rtol=1e-4)
-
-
-def test_only_neighbours_are_joined() -> None:
-    memory = torch.arange(60.0)
-    first, second, third = memory[:20].view(5, 4), memory[20:40].view(5, 4), memory[40:].view(5, 4)
-    whole = joined([first, second, third])
-    assert whole is not None
-    assert torch.equal(whole, memory.view(15, 4))
-    assert whole.data_ptr() == memory.data_ptr()
-    assert joined([second, first]) is None
-    assert joined([first, third]) is None
-    assert joined([first, second.clone()]) is None
-    assert joined([first, memory[20:40].view(4, 5)]) is None
-    assert joined([first, memory[20:40].view(torch.int32).view(5, 4)]) is None
 
 
 def test_what_is_not_plain_is_called() -> None:

@@ -16,6 +16,7 @@ from transformers.cache_utils import DynamicCache
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from lab.events.codec import from_json, to_json
+from lab.experiments.registry import with_experiments
 from lab.models.architecture import shape_of
 from lab.models.loading import LoadedModel
 from lab.models.registry import find_facts
@@ -133,7 +134,7 @@ def test_facts_travel(tiny: Callable[..., LoadedModel]) -> None:
 
 def test_words(tiny: Callable[..., LoadedModel]) -> None:
     facts = tiny("llama").facts
-    words = dict(facts_in_words(facts))
+    words = dict(facts_in_words(with_experiments(facts)))
     assert words["heads"] == "4 query, 2 key/value (2 query heads share one)"
     assert words["experiment kv_cache"] == "can use it"
     assert cache_bytes_per_token(facts, 4) == 2 * 2 * 2 * 8 * 4

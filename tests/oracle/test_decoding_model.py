@@ -1,4 +1,4 @@
-"""The token loop on the packaged model: its known continuation, `generate()`, and neighbours in the mapped file."""
+"""The token loop on the packaged model: its known continuation, `generate()`, and both paths after several chunks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from lab.decoding.loop import Decoded, Step, decode, decode_uncached
-from lab.decoding.matvec import joined
 from lab.decoding.sampling import Sampling
 from lab.decoding.trace import Trace
 
@@ -76,15 +75,3 @@ def test_logits_of_both_paths_agree_after_a_prompt_of_several_chunks(packaged_mo
         assert one.token_id == other.token_id
         wanted = dict(other.top)
         assert all(value == pytest.approx(wanted[token], abs=1e-4) for token, value in one.top if token in wanted)
-
-
-def test_neighbours_in_the_mapped_file_are_joined_without_a_copy(packaged_model: LoadedModel) -> None:
-    layer: Any = packaged_model.model.get_submodule("model.layers.3")
-    for first, second in ((layer.mlp.gate_proj, layer.mlp.up_proj), (layer.self_attn.q_proj, layer.self_attn.v_proj)):
-        whole = joined([first.weight, second.weight])
-        assert whole is not None, (
-            "the file's order or the loader's storage changed: the fast path lost its joined reads"
-        )
-        assert whole.data_ptr() == first.weight.data_ptr()
-        assert torch.equal(whole, torch.cat((first.weight, second.weight)))
-    assert joined([layer.mlp.up_proj.weight, layer.mlp.gate_proj.weight]) is None

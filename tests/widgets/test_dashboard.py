@@ -54,8 +54,8 @@ def test_the_packaged_recording_is_on_screen_first(page: Dashboard, recording: R
     tokens = [e for e in recording.events if isinstance(e, TokenDecoded)]
     assert views.steps() == len(tokens) > 10
     assert recording.started.recorded
-    assert page._heartbeat.state["mode"] == "recorded"
-    assert page._proof.state["verdict"] == "equal"
+    assert page.parts.heartbeat.state["mode"] == "recorded"
+    assert page.parts.proof.state["verdict"] == "equal"
     strip = views._strip.state["tokens"]
     assert [t["text"] for t in strip][-len(tokens) :] == [t.text for t in tokens]
 
@@ -131,7 +131,7 @@ def test_a_layer_never_asked_for_is_greyed_in_a_replay(page: Dashboard) -> None:
 
 def test_the_lesson_shows_the_worked_figures(page: Dashboard) -> None:
     shown(page)
-    text = json.dumps(page._lesson.state["sections"], ensure_ascii=False)
+    text = json.dumps(page.parts.lesson.state["sections"], ensure_ascii=False)
     for figure in ("500,500", "1,000", "524,288", "4.00 GiB", "1.00 GiB", "(0.33, 1.34)", "(0.75, 1.50)", "46,080"):
         assert figure in text, figure
 
@@ -153,7 +153,7 @@ def test_the_link_restores_what_fits_and_ignores_the_rest(page: Dashboard) -> No
         }
     )
     shown(page)
-    link = page._link.state["query"]
+    link = page.parts.link.state["query"]
     assert (link["prompt"], link["max_new_tokens"], link["temperature"], link["top_k"]) == ("A prompt", 7, 1.0, 50)
     assert (link["layer"], link["head"], link["window"], link["batch"], link["step"]) == (9, 0, 512, 1, 2)
 
@@ -172,7 +172,7 @@ def test_a_run_without_a_backend_says_what_to_do(page: Dashboard) -> None:
     page.run()
     assert failed.wait(20)
     shown(page)
-    panel = page._error.state
+    panel = page.parts.error.state
     assert panel["open"]
     assert "not there" in panel["message"]
     assert "lab up" in panel["remedy"]
@@ -186,8 +186,8 @@ def test_unknown_experiments_and_broken_recordings(tmp_path: Path) -> None:
     broken.write_bytes(b"not a recording")
     page = Dashboard("kv_cache", backend=NoBackend(), autorun=False, recording=broken)
     assert page.pump.drain(20)
-    assert page._error.state["open"]
-    assert "broken.safetensors" in page._error.state["message"]
+    assert page.parts.error.state["open"]
+    assert "broken.safetensors" in page.parts.error.state["message"]
     page.close()
 
 

@@ -1,0 +1,62 @@
+"""What every dashboard is made of, whichever experiment it shows, and where it stands on the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ipywidgets as ipw
+
+from lab.experiments.base import Experiment
+from widgets.controls import Controls
+from widgets.error_panel import ErrorPanel
+from widgets.export import ExportMenu
+from widgets.heartbeat import Heartbeat
+from widgets.lesson import Lesson
+from widgets.link import LinkButton
+from widgets.player import Player
+from widgets.plot import BokehLoader
+from widgets.proof_line import ProofLine
+from widgets.run_card import RunCardButton
+from widgets.runner_bar import RunnerBar
+from widgets.text import Words
+from widgets.theme_toggle import ThemeToggle
+
+
+class Parts:
+    """The shared widgets of one page. The dashboard gives them their callbacks and their states.
+
+    Args:
+        values: the parameters at first, by name.
+    """
+
+    def __init__(self, experiment: Experiment, schema: dict[str, Any], values: dict[str, Any], model: str) -> None:
+        presets = [{"question": p.question, "params": p.params} for p in experiment.presets]
+        self._experiment = experiment
+        self.controls = Controls(
+            schema=schema, values=values, presets=presets, model=model, groups=("main", "sampling")
+        )
+        self.further_controls = self.controls.part("compare", "break")
+        self.runner = RunnerBar()
+        self.heartbeat = Heartbeat()
+        self.player = Player()
+        self.proof = ProofLine()
+        self.card = RunCardButton()
+        self.link = LinkButton(follow=True)
+        self.export = ExportMenu(prefix=experiment.name)
+        self.error = ErrorPanel()
+        self.lesson = Lesson()
+
+    def layout(self, views: ipw.Widget) -> list[ipw.Widget]:
+        """Header, title, and three columns: controls, picture, lesson. `page.css` places them."""
+        header = _box("lab-header", Words(("p", "Inference Lab"), css_class="lab-brand"), self.heartbeat, ThemeToggle())
+        title = Words(("h1", self._experiment.title), ("p", self._experiment.summary), css_class="lab-title")
+        controls = _box("lab-controls", self.controls, self.runner, self.further_controls)
+        foot = _box("lab-foot", self.proof, self.card, self.link, self.export)
+        picture = _box("lab-picture", self.error, _box("lab-player-row", self.player), views, foot)
+        return [BokehLoader(), header, title, _box("lab-main", controls, picture, _box("lab-side", self.lesson))]
+
+
+def _box(css_class: str, *children: ipw.Widget) -> ipw.Box:
+    box = (ipw.Box if css_class in ("lab-header", "lab-main", "lab-foot") else ipw.VBox)(list(children))
+    box.add_class(css_class)
+    return box
