@@ -298,8 +298,6 @@ class Dashboard(ipw.VBox):
             when=session.recorded or "",
             model=_model_line(started),
         )
-        gone = session.trouble is not None and session.trouble.code == "backend"
-        self.parts.heartbeat.set_alive(not gone, "The model process ended; it is started again." if gone else "")
         steps = self.views.steps()
         step = steps - 1 if self.cursor.step is None else min(self.cursor.step, steps - 1)
         planned = int(started.card.params.get("max_new_tokens", steps)) if started and live else steps

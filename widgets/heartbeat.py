@@ -22,8 +22,6 @@ class Heartbeat(View):
         "mode": "",
         "when": "",
         "model": "",
-        "alive": True,
-        "text": "",
         "ended": "",
         "pace": {},
     }
@@ -41,10 +39,6 @@ class Heartbeat(View):
         if mode not in MODES:
             raise ValueError(f"no mode {mode!r}; there are live and recorded")
         self._put(mode=mode, when=when.partition("T")[0], model=model)
-
-    def set_alive(self, alive: bool, text: str = "") -> None:
-        """Say that the model process behind this kernel is gone (`text` says what happens now), or back."""
-        self._put(alive=alive, text="" if alive else text)
 
     def _answer(self, message: Message) -> None:
         self.send({"type": "pong", "n": integer(message, "n")})

@@ -1,8 +1,8 @@
 """The fast path for Llama-like models: the same sums as transformers' modules, with less between them.
 
-One token a step: fixed buffers and operations in place, matrices read in row blocks (`matvec`), rotary tables made once, grouped queries by reshape instead of repeated keys, attention as
-matmul, softmax, matmul (its weights come for free), logits of the last position only. A chunk of the prompt
-goes through the modules themselves.
+One token a step: fixed buffers and operations in place, matrices read in row blocks (`matvec`), rotary tables
+made once, grouped queries by reshape instead of repeated keys, attention as matmul, softmax, matmul (its weights
+come for free), logits of the last position only. A chunk of the prompt goes through the modules themselves.
 
 The weights are read from the given model at the start of each run, so a shell with replaced or changed modules is
 followed: a linear module that is not plain is called as it stands, and `why_not` sends everything else

@@ -186,12 +186,3 @@ def test_a_kernel_still_busy_with_the_page_s_own_cells_is_not_called_dead(open_g
     )
     wait_sent(page, "heartbeat", "ping", 10)  # more than three times the deadline
     expect(page.locator("#heartbeat").get_by_role("alert")).to_be_hidden()
-
-
-def test_a_model_process_that_is_gone_is_told_without_locking_the_page(open_gallery: Open) -> None:
-    page = open_gallery()
-    set_state(page, "heartbeat", alive=False, text="The model process ended; it is started again.")
-    expect(page.locator("#heartbeat").get_by_role("alert")).to_contain_text("it is started again")
-    expect(page.locator(".lab-page")).to_have_class("lab-page")
-    set_state(page, "heartbeat", alive=True, text="", mode="recorded", when="2025-11-29")
-    expect(page.locator("#heartbeat")).to_contain_text("RECORDED 2025-11-29")

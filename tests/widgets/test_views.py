@@ -233,8 +233,6 @@ def test_the_heartbeat_answers_from_where_it_is_asked(monkeypatch: pytest.Monkey
     assert messages == [({"type": "pong", "n": 4}, None)]
     view.show(mode="recorded", when="2025-11-29T10:00:00Z", model="m")
     assert view.state["when"] == "2025-11-29"
-    view.set_alive(False, "gone")
-    assert (view.state["alive"], view.state["text"]) == (False, "gone")
     with pytest.raises(ValueError, match="'dead'"):
         view.show(mode="dead")
 

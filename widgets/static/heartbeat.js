@@ -32,10 +32,8 @@ function render({ model, el }) {
   const page = () => el.closest(".lab-page") ?? document.body;
   const paint = () => {
     const state = model.get("state") ?? {};
-    const gone = state.alive === false;
-    const text = silent ? state.ended || ENDED : gone ? state.text || "The model process does not answer." : "";
+    const text = silent ? state.ended || ENDED : "";
     setText(words, text);
-    reload.hidden = !silent;
     if (banner.isConnected && banner.matches(":popover-open") !== Boolean(text)) banner.togglePopover();
     const recorded = state.mode === "recorded";
     mode.hidden = !["live", "recorded"].includes(state.mode);

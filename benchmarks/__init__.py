@@ -1,0 +1,1 @@
+"""Ratios measured side by side with what a user would run instead."""
