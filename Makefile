@@ -1,18 +1,19 @@
 # Two commands: `make lab` runs the lab, `make test` passes the tests. Both make what they need.
 PYTHON ?= python3
-VENV ?= .venv
-BIN := $(VENV)/bin
-# TORCH=system keeps the torch that is already installed for $(PYTHON), e.g. a CUDA build.
+# TORCH=system keeps the torch that is already installed for $(PYTHON), e.g. a CUDA build; it has an environment of its own.
 TORCH ?= pinned
 ARGS ?=
 
 ifeq ($(TORCH),system)
+VENV ?= .venv-system
 VENV_FLAGS := --system-site-packages
-CONSTRAINTS := $(VENV)/constraints.txt
+CONSTRAINTS = $(VENV)/constraints.txt
 else
+VENV ?= .venv
 VENV_FLAGS :=
-CONSTRAINTS := constraints.txt
+CONSTRAINTS = constraints.txt
 endif
+BIN = $(VENV)/bin
 
 .PHONY: lab test check test-fast test-model test-browser gpu bench recording clean
 
@@ -51,6 +52,12 @@ recording: $(VENV)/.installed
 	$(BIN)/python -m widgets.make_recording kv_cache
 
 $(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "The lab needs Python 3.11 or newer; name one with PYTHON=..."; exit 1; }
+ifeq ($(TORCH),system)
+	@$(PYTHON) -c 'import torch' 2>/dev/null || \
+		{ echo "TORCH=system needs a torch that $(PYTHON) can import; install one, or leave TORCH=system out."; exit 1; }
+endif
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 

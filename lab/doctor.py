@@ -27,7 +27,6 @@ _LATER_BYTES = 200 * _MIB
 FRONT_ENDS = (
     ("jupyterlab_widgets", "@jupyter-widgets/jupyterlab-manager", False),
     ("anywidget", "anywidget", True),
-    ("jupyter_bokeh", "@bokeh/jupyter_bokeh", True),
 )
 
 

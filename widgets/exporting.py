@@ -19,6 +19,7 @@ def export_items(ended: bool) -> list[dict[str, Any]]:
     """The menu's items; the run's own file exists once the run has ended."""
     return [
         {"id": "png", "label": "Pictures as PNG"},
+        {"id": "svg", "label": "Pictures as SVG"},
         {"id": "csv", "label": "Data as CSV"},
         {"id": "json", "label": "Events as JSON", "disabled": not ended},
         {"id": "recording", "label": "The run, replays without the model", "disabled": not ended},
@@ -37,7 +38,7 @@ def make_export(
     if what == "csv":
         return f"{experiment}.csv", _csv(tables), "text/csv"
     if what not in ("json", "recording"):
-        raise BadInput(f"There is no export called {what!r}.", remedy="There are csv, json, png and recording.")
+        raise BadInput(f"There is no export called {what!r}.", remedy="There are csv, json, png, svg and recording.")
     if recording is None:
         raise Unavailable("The run has not ended, so it has no file yet.", remedy="Stop it or wait for its end.")
     if what == "json":

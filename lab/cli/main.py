@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from typing import Annotated
 
 import typer
@@ -35,6 +33,9 @@ def _root(
 
 
 def _build() -> typer.Typer:
+    from lab.cli.bench import app as bench
+    from lab.cli.doctor import doctor
+    from lab.cli.models import models
     from lab.cli.replay import replay
     from lab.cli.run import register
     from lab.cli.serve import serve
@@ -44,23 +45,11 @@ def _build() -> typer.Typer:
     app.command("up")(up)
     app.add_typer(register(EXPERIMENTS), name="run")
     app.command("replay")(replay)
-    _attach("models")
+    app.command("models")(models)
     app.command("serve")(serve)
-    _attach("bench")
-    _attach("doctor")
+    app.add_typer(bench, name="bench")
+    app.command("doctor")(doctor)
     return app
-
-
-def _attach(name: str) -> None:
-    """A command from its own module: its `app` (a group) or the function of its name."""
-    if importlib.util.find_spec(f"lab.cli.{name}") is None:
-        return
-    module = importlib.import_module(f"lab.cli.{name}")
-    group = getattr(module, "app", None)
-    if isinstance(group, typer.Typer):
-        app.add_typer(group, name=name)
-    else:
-        app.command(name)(getattr(module, name))
 
 
 def main() -> None:

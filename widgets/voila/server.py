@@ -19,7 +19,7 @@ JUPYTER_DATA = HERE / "jupyter"
 STATIC = HERE.parent / "static"
 RECORDINGS = HERE.parent / "recordings"
 TEMPLATE = "inference-lab"
-CULL_IDLE_S = 1800
+CULL_IDLE_S = 600
 
 
 def set_xsrf_cookie(handler: Any, notebook: Any, cwd: str) -> None:
