@@ -87,7 +87,7 @@ def _rates(loaded: LoadedModel, ids: list[int], new: int, repeats: int, weight_b
             paths[name]["path"] = results[name].path
     return {
         "paths": paths,
-        "read_bandwidth_gib_per_s": Spread.of([v / GIB for v in (probe.low, probe.median, probe.high)]).json(2),
+        "read_bandwidth_gib_per_s": probe.scaled(1 / GIB).json(2),
         "bars_met": all(paths[name]["ratio"]["median"] >= bar for name, bar in BARS.items()),
     }
 

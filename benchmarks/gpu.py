@@ -68,11 +68,15 @@ def equality(loaded: LoadedModel, new_tokens: int = 48) -> dict[str, Any]:
 
     ids = [int(i) for i in loaded.tokenizer(PROMPT).input_ids]
     cases = []
-    for options in ({"do_sample": False}, {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.95}):
+    choices: tuple[dict[str, Any], ...] = (
+        {"do_sample": False},
+        {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.95},
+    )
+    for options in choices:
         torch.manual_seed(7)
         expected = plain_generate(loaded, ids, new_tokens, **options)
         for fast in (None, False):
-            sampling = Sampling(seed=7, **options)  # type: ignore[arg-type]
+            sampling = Sampling(seed=7, **options)
             run = decode(loaded.model, ids, max_new_tokens=new_tokens, sampling=sampling, fast=fast)
             steps = [item for item in run if isinstance(item, Step)]
             first = next((s for s, t in zip(steps, expected, strict=True) if s.token_id != t), None)

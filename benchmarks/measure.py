@@ -27,6 +27,10 @@ class Spread:
     def of(cls, values: list[float]) -> Spread:
         return cls(statistics.median(values), min(values), max(values), len(values))
 
+    def scaled(self, factor: float) -> Spread:
+        """The same in another unit."""
+        return Spread(self.median * factor, self.low * factor, self.high * factor, self.count)
+
     def json(self, digits: int = 3) -> dict[str, float | int]:
         return {
             "median": round(self.median, digits),
