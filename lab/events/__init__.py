@@ -3,6 +3,7 @@
 No torch here, so that views and the command line stay light.
 """
 
+from lab.events import kv_cache  # an experiment's own events register themselves
 from lab.events.array import ArrayData
 from lab.events.base import Event, event_types
 from lab.events.card import RunCard
@@ -43,5 +44,6 @@ __all__ = [
     "encode_line",
     "event_types",
     "is_final",
+    "kv_cache",
     "recover_spool",
 ]

@@ -27,6 +27,4 @@ class Event:
 
 def event_types() -> dict[str, type[Event]]:
     """All event classes known to this process, by their name on the wire."""
-    import lab.events.kv_cache  # noqa: F401 - registers the experiment's own events
-
     return dict(_types)
