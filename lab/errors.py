@@ -32,6 +32,12 @@ class LabError(Exception):
         return f"{self.message} {self.remedy}".strip()
 
 
+def shown(value: object, limit: int = 60) -> str:
+    """`value` for a message: its `repr`, cut after `limit` characters. What a caller gave may have megabytes."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+
+
 class BadInput(LabError):
     """A value that the caller gave is outside what is allowed."""
 

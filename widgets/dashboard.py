@@ -136,6 +136,7 @@ class Dashboard(ipw.VBox):
         info = next((i for i in backend.experiments(self._model) if i.name == self.experiment), None)
         with self.pump.lock:
             self._models = {m.id: m.name if m.present else f"{m.name} (fetched when run)" for m in models}
+            self._models.setdefault(self._model, Path(self._model).name)  # a directory or a file from a link
             self._facts = facts
             if info is not None:
                 self._schema = info.schema
@@ -187,13 +188,16 @@ class Dashboard(ipw.VBox):
 
     def _model_chosen(self, model: str) -> None:
         with self.pump.lock:
-            self._model = model
+            before, self._model = self._model, model
             self._last_params = None
 
         def narrow() -> None:
             try:
                 self._narrow()
             except LabError as error:
+                with self.pump.lock:  # what cannot be used is not left standing in the menu
+                    if self._model == model:
+                        self._model = before
                 self.session.fail(Trouble(error.message, error.remedy, error.code))
 
         threading.Thread(target=narrow, name="lab-narrow", daemon=True).start()

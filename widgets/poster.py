@@ -6,6 +6,7 @@ model is escaped.
 
 from __future__ import annotations
 
+import math
 from html import escape
 
 from lab.events import Recording
@@ -84,7 +85,8 @@ def _ledger_svg(state: KVCacheState) -> str:
 
     line = " ".join(place(*p) for p in points)
     area = f"{place(0, 0)} {line} {place(points[-1][0], 0)}"
-    grid = "".join(_gridline(most, i) for i in range(4))
+    step = _step(most)
+    grid = "".join(_gridline(most, i * step) for i in range(int(most * 1.05 / step) + 1))
     label = f"Cache size grows to {format_bytes(sum(ledgers[-1].layer_bytes))} at {ledgers[-1].cache_length} tokens"
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}" font-size="11">'
@@ -96,8 +98,13 @@ def _ledger_svg(state: KVCacheState) -> str:
     )
 
 
-def _gridline(most: float, i: int) -> str:
-    value = most * i / 3
+def _step(most: float) -> float:
+    """A round distance of gridlines, three to seven of them up to `most`."""
+    power = 10.0 ** math.floor(math.log10(most / 3)) if most > 0 else 1.0
+    return next((m * power for m in (5, 2, 1) if m * power <= most / 3), power)
+
+
+def _gridline(most: float, value: float) -> str:
     y = HEIGHT - BOTTOM - value / (most * 1.12) * (HEIGHT - TOP - BOTTOM)
     return (
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--lab-line)"/>'

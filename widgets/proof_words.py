@@ -41,7 +41,21 @@ def words(proof: Proof) -> str:
 
 
 def _rows(proof: Proof) -> list[list[str]]:
-    return [
-        [key.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value)]
-        for key, value in proof.detail.items()
-    ]
+    """The figures behind the verdict as (name, value) texts; what holds nothing is left out."""
+    rows: list[list[str]] = []
+    for key, value in proof.detail.items():
+        if isinstance(value, dict):
+            rows += [[f"{_name(key)}: {_name(inner)}", _text(v)] for inner, v in value.items() if v is not None]
+        elif isinstance(value, list):
+            rows += [[_name(key), _text(item.get("words", item) if isinstance(item, dict) else item)] for item in value]
+        elif value is not None:
+            rows.append([_name(key), _text(value)])
+    return rows
+
+
+def _name(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

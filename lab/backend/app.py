@@ -82,7 +82,6 @@ def create_app(backend: LocalBackend, token: str) -> FastAPI:
 
     app.add_exception_handler(LabError, _lab_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unexpected)
     app.add_middleware(Guard, token=token, limits=limits)
     return app
 
@@ -108,16 +107,6 @@ async def _http_error(request: Request, error: Exception) -> Response:
         NotFound(
             f"{request.method} {request.url.path[:100]} is not offered ({status}).",
             remedy="There are /health, /models, /experiments, /runs and /inspect.",
-        )
-    )
-
-
-async def _unexpected(request: Request, error: Exception) -> Response:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _ErrorResponse(
-        LabError(
-            f"The request failed with an internal error ({type(error).__name__}).",
-            remedy="The log of the model process has the details.",
         )
     )
 

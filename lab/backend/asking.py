@@ -13,7 +13,7 @@ from lab.backend.questions import Answer, AnswerCache, Question, bounded_answer
 from lab.backend.scheduler import Scheduler
 from lab.backend.source import ModelSource
 from lab.backend.validation import validated
-from lab.errors import NotFound, Unavailable
+from lab.errors import NotFound, Unavailable, shown
 from lab.events import ModelFacts
 from lab.events.recording import Inspection
 from lab.experiments.base import Experiment, RunContext, Runner
@@ -49,7 +49,7 @@ class Asking:
         cls = runner.inspections.get(request.name)
         if cls is None:
             raise NotFound(
-                f"{experiment.title!r} has no question {request.name!r}.",
+                f"{experiment.title!r} has no question {shown(request.name)}.",
                 remedy=f"The questions are {', '.join(sorted(runner.inspections)) or 'none'}.",
             )
         params = validated(cls, request.params)

@@ -56,13 +56,32 @@ class Guard:
             if scope["method"] in ("POST", "PUT", "PATCH"):
                 scope[BODY] = await asyncio.wait_for(self._body(scope, receive), BODY_TIMEOUT_S)
         except TimeoutError:
-            await send_error(send, BadInput("The body did not arrive in time.", remedy="Send it again."))
+            late = f"The body did not arrive within {BODY_TIMEOUT_S:g} s."
+            await send_error(send, BadInput(late, remedy="Send it again."))
         except LabError as error:
             await send_error(send, error)
         except ConnectionError:
             log.debug("a client left before its request was whole")
         else:
-            await self._app(scope, receive, send)
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the app answer. An exception that it did not expect ends here, not in the server, which would
+        cut the connection that the client uses for its next request."""
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if begun:
+                raise  # half an answer must not look like a whole one
+            await send_error(send, unexpected(error))
 
     def _check_token(self, scope: Scope) -> None:
         given = _header(scope, b"authorization") or b""
@@ -93,6 +112,14 @@ class Guard:
             parts.append(part)
             if not message.get("more_body", False):
                 return b"".join(parts)
+
+
+def unexpected(error: Exception) -> LabError:
+    """What a client is told of an internal error: its kind, no path and no traceback."""
+    return LabError(
+        f"The request failed with an internal error ({type(error).__name__}).",
+        remedy="The log of the model process has the details.",
+    )
 
 
 def _too_large(size: int, limit: int) -> TooLarge:

@@ -26,7 +26,7 @@ from lab.backend.scheduler import Scheduler
 from lab.backend.source import ModelSource, Placement
 from lab.backend.store import RunStore
 from lab.backend.validation import validated
-from lab.errors import BadInput, LabError, NotFound
+from lab.errors import BadInput, LabError, NotFound, shown
 from lab.events import Event, Loading, ModelFacts, Queued, RunFinished, RunStarted
 from lab.events.recording import Inspection
 from lab.experiments.base import Experiment, ExperimentInfo
@@ -156,7 +156,7 @@ class LocalBackend:
     def _experiment(self, name: str) -> Experiment:
         known = self._known()
         if name not in known:
-            raise NotFound(f"There is no experiment {name!r}.", remedy=f"The experiments are {', '.join(known)}.")
+            raise NotFound(f"There is no experiment {shown(name)}.", remedy=f"The experiments are {', '.join(known)}.")
         return known[name]
 
     def _prepared(self, request: RunRequest) -> LiveRun:

@@ -21,6 +21,7 @@ import uvicorn
 from lab.backend.app import create_app
 from lab.backend.limits import Limits
 from lab.backend.local import LocalBackend
+from lab.backend.patience import patient_protocol
 from lab.backend.protocol import DEFAULT_MODEL
 from lab.backend.store import RunStore
 from lab.errors import BadInput, LabError
@@ -100,6 +101,8 @@ def make_server(backend: LocalBackend, token: str) -> uvicorn.Server:
         log_level="warning",
         access_log=False,
         server_header=False,
+        ws="none",  # an upgrade is answered as the plain request that it also is
+        http=patient_protocol(),
         timeout_graceful_shutdown=SHUTDOWN_S,
         lifespan="off",
     )

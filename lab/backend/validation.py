@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lab.errors import BadInput
+from lab.errors import BadInput, shown
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -36,10 +36,10 @@ def explained(error: ValidationError, known: Iterable[str] = ()) -> BadInput:
 
 
 def _words(detail: ErrorDetails, known: list[str]) -> tuple[str, str]:
-    name = ".".join(str(part) for part in detail["loc"]) or "The request"
+    name = ".".join(_part(part) for part in detail["loc"]) or "The request"
     value, kind, limits = detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(detail["loc"][-1]), known, n=1)
+        near = difflib.get_close_matches(_part(detail["loc"][-1]), known, n=1)
         return f"There is no parameter {name!r}.", f"Did you mean {near[0]!r}?" if near else _one_of(known)
     if kind == "missing":
         return f"{name} is missing.", "Give it."
@@ -51,7 +51,10 @@ def _words(detail: ErrorDetails, known: list[str]) -> tuple[str, str]:
         what = "character" if kind == "string_too_short" else "item"
         least = limits["min_length"]
         return f"{name} has {len(value)} {what}s; it needs at least {least}.", f"Give at least {least} {what}."
-    shown = _short(value)
+    if kind == "string_unicode" and isinstance(value, str):
+        where = next(i for i, character in enumerate(value) if "\ud800" <= character <= "\udfff")
+        return f"{name} has half a character at position {where} (a lone surrogate).", "Remove it."
+    given = shown(value)
     for key, says, do in (
         ("le", "the limit is", "Use at most"),
         ("lt", "it must be below", "Use less than"),
@@ -59,18 +62,19 @@ def _words(detail: ErrorDetails, known: list[str]) -> tuple[str, str]:
         ("gt", "it must be above", "Use more than"),
     ):
         if kind in ("less_than_equal", "less_than", "greater_than_equal", "greater_than") and key in limits:
-            return f"{name} is {shown}; {says} {limits[key]}.", f"{do} {limits[key]}."
+            return f"{name} is {given}; {says} {limits[key]}.", f"{do} {limits[key]}."
     if kind in ("literal_error", "enum"):
-        return f"{name} is {shown}, which is not a choice.", f"Choose {limits.get('expected', 'another')}."
+        return f"{name} is {given}, which is not a choice.", f"Choose {limits.get('expected', 'another')}."
     text = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return f"{name} is {shown}; it should be {text}." if text != detail["msg"] and kind != "value_error" else (
-        f"{name} is {shown}: {text}."
+    return f"{name} is {given}; it should be {text}." if text != detail["msg"] and kind != "value_error" else (
+        f"{name} is {given}: {text}."
     ), "Correct it."
 
 
-def _short(value: Any, limit: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+def _part(part: int | str, limit: int = 60) -> str:
+    """One step of a field's place. A name that the caller made up may be of any length."""
+    text = str(part)
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def _one_of(known: list[str]) -> str:

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab.backend.protocol import Health, InspectRequest, RunRequest
 from lab.backend.validation import explained
-from lab.errors import BY_CODE, BackendUnavailable, BadInput, Busy, LabError
+from lab.errors import BY_CODE, BackendUnavailable, BadInput, Busy, LabError, shown
 from lab.events import ModelFacts
 from lab.events.codec import from_json, to_json
 from lab.experiments.base import ExperimentInfo
@@ -67,11 +67,17 @@ def parse_request(cls: type[T], body: bytes, max_depth: int) -> T:
         raise BadInput(f"The body is a JSON {type(plain).__name__}.", remedy="Send one JSON object.")
     unknown = sorted(set(plain) - set(names))
     if unknown:
-        raise BadInput(f"There is no field {unknown[0]!r}.", remedy=f"The fields are {', '.join(names)}.")
+        raise BadInput(f"There is no field {shown(unknown[0])}.", remedy=f"The fields are {', '.join(names)}.")
     adapter: TypeAdapter[Any] = RUN if cls is RunRequest else INSPECT
     try:
+        text = json.dumps(plain, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"The body has half a character (a lone surrogate, {error.object[error.start]!a}).", remedy="Remove it."
+        ) from None
+    try:
         # As JSON: strict then still takes an object for a dataclass and a list for a tuple.
-        request: T = adapter.validate_json(json.dumps(plain), strict=True)
+        request: T = adapter.validate_json(text, strict=True)
     except ValidationError as error:
         raise explained(error, names) from None
     return request

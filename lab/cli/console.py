@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import io
+import os
 import sys
 import time
 import unicodedata
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -19,6 +23,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LINE_EVERY_S = 2.0
+NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What writing to stdout fails with when the disk behind it is full or broken."""
 
 
 def say(text: str) -> None:
@@ -41,8 +47,33 @@ def in_words(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
         except LabError as error:
             raise fail(error) from None
+        except OSError as error:
+            if error.errno not in NOT_WRITTEN or error.filename is not None:
+                raise
+            silence_stdout()
+            raise fail(not_written(error)) from None
 
     return wrapped
+
+
+def not_written(error: OSError) -> LabError:
+    """The error for output that the disk behind stdout did not take."""
+    return LabError(f"The output cannot be written: {error.strerror}.", remedy="Free some space, or send it elsewhere.")
+
+
+def silence_stdout() -> None:
+    """Let what is still to be written go nowhere: the interpreter flushes stdout at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def mend_streams() -> None:
+    """Make stdout and stderr take any text: a terminal of few characters gets escapes, a closed stream nothing."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for the process's whole life
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def printable(text: str) -> str:

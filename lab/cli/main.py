@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lab import __version__
+from lab.cli.console import mend_streams
 
 app = typer.Typer(
     name="lab",
@@ -54,6 +55,7 @@ def _build() -> typer.Typer:
 
 def main() -> None:
     """Entry point of the `lab` script."""
+    mend_streams()
     if not app.registered_commands:
         _build()
     app(prog_name="lab")

@@ -97,6 +97,13 @@ def open_recording(path: Path) -> tuple[Recording, str]:
     Raises:
         RecordingError: nothing there that can be read.
     """
+    try:
+        return _opened(path)
+    except OSError as error:
+        raise RecordingError(f"{str(path)!r} cannot be read: {error.strerror}.", remedy="Check the path.") from None
+
+
+def _opened(path: Path) -> tuple[Recording, str]:
     if path.suffix == ".spool":
         return recover_spool(path), "Recovered from the spool of a run that was killed."
     spools = leftover_spools(path)

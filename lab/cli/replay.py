@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.console import in_words, printable, say
+from lab.cli.console import in_words, printable, say, silence_stdout
 from lab.cli.recording_file import open_recording
 from lab.errors import BadInput
 from lab.events import Event, Proof, Recording, RunCancelled, RunFailed, RunFinished, encode_line
@@ -43,8 +43,6 @@ def replay(
             print(printable(summary(recording)))
         sys.stdout.flush()
     except BrokenPipeError:
-        from lab.cli.run import silence_stdout
-
         silence_stdout()
 
 

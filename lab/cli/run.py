@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import signal
 import sys
 import threading
@@ -16,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from lab.backend.protocol import DEFAULT_MODEL, RunRequest, RunStream
-from lab.cli.console import ProgressLine, in_words, printable, say
+from lab.cli.console import NOT_WRITTEN, ProgressLine, in_words, not_written, printable, say, silence_stdout
 from lab.cli.options import collected, options
 from lab.cli.recording_file import RecordingFile
 from lab.errors import BY_CODE, BadInput, LabError
@@ -95,9 +94,11 @@ def _from_file(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        if path.stat().st_size > MAX_PARAMS_BYTES:
+        with path.open("rb") as file:  # not by its size: a pipe or a device tells none
+            body = file.read(MAX_PARAMS_BYTES + 1)
+        if len(body) > MAX_PARAMS_BYTES:
             raise BadInput(f"{str(path)!r} has more than {MAX_PARAMS_BYTES:,} bytes.", remedy="Is it the right file?")
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(body.decode("utf-8"))
     except OSError as error:
         raise BadInput(f"{str(path)!r} cannot be read: {error.strerror or error}.", remedy="Check the path.") from None
     except (ValueError, RecursionError) as error:
@@ -130,17 +131,21 @@ def run(request: RunRequest, where: str, out: Path | None, *, progress: bool = T
             file.discard()
         raise
     with _Stopper(stream) as stopper:
-        final = _follow(stream, file, progress=progress)
+        final, trouble = _follow(stream, file, progress=progress)
         if file is not None:
             size = file.pack()
             if size is not None:
                 say(f"wrote {file.out} ({size / 1024:,.0f} KiB)")
         backend.close()
+    if trouble is not None:
+        raise trouble
     return _exit_code(final, stopper.signal)
 
 
-def _follow(stream: RunStream, file: RecordingFile | None, *, progress: bool) -> Event | None:
+def _follow(stream: RunStream, file: RecordingFile | None, *, progress: bool) -> tuple[Event | None, LabError | None]:
+    """The run's last event, and what went wrong with stdout."""
     final: Event | None = None
+    trouble: LabError | None = None
     printing = True
     with ProgressLine(shown=progress) as line:
         for event in stream:
@@ -148,28 +153,28 @@ def _follow(stream: RunStream, file: RecordingFile | None, *, progress: bool) ->
             if file is not None:
                 file.write(event)
             line.show(event)
-            if printing and not _print(encode_line(event)):
-                printing = False
-                if file is None:
+            if printing:
+                printing, trouble = _print(encode_line(event))
+                if not printing and file is None:
                     stream.close()  # nobody reads and nothing is kept
     _tell_end(final)
-    return final
+    return final, trouble
 
 
-def _print(line: str) -> bool:
-    """Whether the line reached stdout. A closed pipe is no error: the reader has had enough."""
+def _print(line: str) -> tuple[bool, LabError | None]:
+    """Whether the line reached stdout, and the error if not. A closed pipe is none: the reader has had enough."""
     try:
         sys.stdout.write(line)
         sys.stdout.flush()
     except BrokenPipeError:
         silence_stdout()
-        return False
-    return True
-
-
-def silence_stdout() -> None:
-    """Let what is still to be written to a closed pipe go nowhere: the interpreter flushes stdout at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False, None
+    except OSError as error:
+        if error.errno not in NOT_WRITTEN:
+            raise
+        silence_stdout()
+        return False, not_written(error)
+    return True, None
 
 
 def _tell_end(final: Event | None) -> None:

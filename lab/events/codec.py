@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from lab.errors import RecordingError
+from lab.errors import RecordingError, shown
 from lab.events.array import ArrayData
 from lab.events.base import Event, event_types
 
@@ -108,7 +108,7 @@ def decode_event(body: Any) -> Event:
         raise RecordingError("This event is nested too deeply.", remedy="Is it a lab recording?") from None
     name = fields.pop("event")
     if name not in event_types():
-        raise RecordingError(f"Unknown event {name!r}.", remedy="It may come from a newer version of the lab.")
+        raise RecordingError(f"Unknown event {shown(name)}.", remedy="It may come from a newer version of the lab.")
     try:
         return _adapter(name).validate_python(fields)
     except ValidationError as error:

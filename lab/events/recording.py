@@ -8,6 +8,7 @@ its version and the run card. Nothing in it can run code.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from stat import S_ISREG
 from types import TracebackType
 from typing import Any
 
@@ -101,9 +103,12 @@ class Recording:
             RecordingError: missing, larger than 512 MiB, truncated, foreign, or of a newer version.
         """
         try:
-            size = path.stat().st_size
+            stat = path.stat()
         except OSError:
             raise RecordingError(f"No recording at {str(path)!r}.", remedy="Check the path.") from None
+        if not S_ISREG(stat.st_mode):  # opening a pipe would wait for its writer
+            raise RecordingError(f"{str(path)!r} is not a file.", remedy="Check the path.")
+        size = stat.st_size
         if size > MAX_BYTES:
             raise RecordingError(
                 f"{path.name!r} has {size:,} bytes; a recording has at most {MAX_BYTES:,}.",
@@ -207,7 +212,8 @@ def atomic_write(path: Path, data: bytes) -> None:
             remedy="Check the folder, its permissions and the free space.",
         ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a folder that takes no file lets none be removed either
+            temporary.unlink(missing_ok=True)
 
 
 class Spool:

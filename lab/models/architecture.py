@@ -13,7 +13,9 @@ from lab.events import LayerFacts
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-_MAX_LAYERS, _MAX_WIDTH, _MAX_VOCAB = 2_000, 1_000_000, 20_000_000
+MAX_LAYERS, MAX_WIDTH, MAX_VOCAB, MAX_NAME = 2_000, 1_000_000, 20_000_000, 120
+_OURS = ("_attn_implementation", "attn_implementation", "_experts_implementation", "experts_implementation")
+"""Not believed: the lab chooses the kernels, and a config may name some on the hub, with code of their own."""
 _UNKNOWN_REMEDY = "Use a causal language model whose code is part of transformers."
 
 
@@ -84,7 +86,7 @@ def _config_from(name: str, raw: dict[str, Any]) -> PretrainedConfig:
         )
     try:
         with quiet_transformers():
-            config: PretrainedConfig = CONFIG_MAPPING[kind].from_dict(dict(raw))
+            config: PretrainedConfig = CONFIG_MAPPING[kind].from_dict({k: v for k, v in raw.items() if k not in _OURS})
     except Exception as error:
         raise ModelError(
             f"The config.json of {name} does not fit a {kind} model: {_first_line(error)}",
@@ -102,29 +104,38 @@ def shape_of(config: PretrainedConfig, name: str) -> Shape:
         ModelError: a size is missing, not positive or absurd.
     """
     text = config.get_text_config()
-    layers = _size(text, name, ("num_hidden_layers", "n_layer", "n_layers"), _MAX_LAYERS)
-    hidden = _size(text, name, ("hidden_size", "n_embd", "d_model"), _MAX_WIDTH)
-    vocab = _size(text, name, ("vocab_size",), _MAX_VOCAB)
+    layers = _size(text, name, ("num_hidden_layers", "n_layer", "n_layers"), MAX_LAYERS)
+    hidden = _size(text, name, ("hidden_size", "n_embd", "d_model"), MAX_WIDTH)
+    vocab = _size(text, name, ("vocab_size",), MAX_VOCAB)
     heads = _optional(text, "num_attention_heads", "n_head", "n_heads") or 0
     kv_heads = _kv_heads(text, heads)
     head_dim = _optional(text, "head_dim") or (hidden // heads if heads else 0)
-    if max(heads, kv_heads, head_dim) > _MAX_WIDTH or min(heads, kv_heads, head_dim) < 0:
+    if max(heads, kv_heads, head_dim) > MAX_WIDTH or min(heads, kv_heads, head_dim) < 0:
         raise ModelError(f"The config of {name} has {heads} heads, {kv_heads} key/value heads of {head_dim}.")
     if heads and kv_heads and heads % kv_heads:
         raise ModelError(f"The config of {name} has {heads} query heads for {kv_heads} key/value heads.")
     if heads and not _optional(text, "head_dim") and hidden % heads:
         raise ModelError(f"The config of {name} has a hidden size of {hidden} for {heads} heads.")
     return Shape(
-        architecture=(list(config.architectures or ()) or [type(config).__name__.replace("Config", "ForCausalLM")])[0],
+        architecture=_architecture(config),
         layers=tuple(_layer(text, i, kv_heads, head_dim) for i in range(layers)),
         hidden=hidden,
         query_heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
         vocab=vocab,
-        context=_optional(text, "max_position_embeddings", "n_positions", "max_seq_len", "seq_length") or 0,
+        context=max(0, _optional(text, "max_position_embeddings", "n_positions", "max_seq_len", "seq_length") or 0),
         tied=bool(getattr(text, "tie_word_embeddings", False) or getattr(config, "tie_word_embeddings", False)),
     )
+
+
+def _architecture(config: PretrainedConfig) -> str:
+    """The class that the config names, if that is a name at all; else the one that goes with its model type."""
+    named = config.architectures
+    first = named[0] if isinstance(named, list) and named else None
+    if isinstance(first, str) and first.isidentifier() and len(first) <= MAX_NAME:
+        return first
+    return type(config).__name__.replace("Config", "ForCausalLM")
 
 
 def _layer(text: PretrainedConfig, index: int, kv_heads: int, head_dim: int) -> LayerFacts:

@@ -18,7 +18,7 @@ from lab.models.weights import DTYPE_NAMES, StoredTensor, stored_tensors, weight
 
 _HEAD_NAMES = ("lm_head.weight", "output.weight", "embed_out.weight")
 _NOT_PARAMETERS = re.compile(r"(rotary_emb\.inv_freq|\.attn\.masked_bias|\.attention\.(bias|masked_bias))$")
-_KEY_MATRIX = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.(?:self_attn|attn|attention)\.k_proj\.weight$")
+_KEY_MATRIX = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.([0-9]{1,6})\.(?:self_attn|attn|attention)\.k_proj\.weight$")
 
 
 def facts_of_directory(directory: Path, *, model_id: str, source: str, hash_weights: bool = True) -> ModelFacts:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.errors import ModelError
+from lab.errors import ModelError, shown
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 _LONG_ARRAYS_KEPT = 1024
-_MAX_TENSORS = 1_000_000
+_MAX_TENSORS, _MAX_NAME = 1_000_000, 120
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _read(reader: _Reader, size: int) -> GGUFHeader:
     for _ in range(tensor_count):
         name, dims = reader.string(), reader.number("<I")
         if dims > 8:
-            raise damaged(path, f"{name!r} has {dims} dimensions")
+            raise damaged(path, f"{shown(name)} has {dims} dimensions")
         shape = tuple(reader.number("<Q") for _ in range(dims))[::-1]
         table.append((name, shape, reader.number("<I"), reader.number("<Q")))
     alignment = metadata.get("general.alignment", 32)
@@ -139,7 +139,8 @@ def _read(reader: _Reader, size: int) -> GGUFHeader:
         tensors.append(tensor)
     if not tensors:
         raise ModelError(f"{path.name} holds no tensors.", remedy="A GGUF file of a whole model is needed.")
-    if not isinstance(metadata.get("general.architecture"), str):
+    architecture = metadata.get("general.architecture")
+    if not isinstance(architecture, str) or len(architecture) > _MAX_NAME:
         raise ModelError(f"{path.name} does not say which architecture it is (general.architecture).")
     if "tokenizer.ggml.model" not in metadata or "tokenizer.ggml.tokens" not in metadata:
         raise ModelError(
@@ -163,7 +164,7 @@ def _storage(path: Path, name: str, shape: tuple[int, ...], type_id: int) -> tup
         block, block_bytes = GGML_QUANT_SIZES[kind]
     except (ValueError, KeyError):
         raise ModelError(
-            f"{path.name} stores {name!r} in the unknown tensor type {type_id}.",
+            f"{path.name} stores {shown(name)} in the unknown tensor type {type_id}.",
             remedy="Update the gguf package, or use a file in another quantization, Q4_K_M for example.",
         ) from None
     floats = (GGMLQuantizationType.F32, GGMLQuantizationType.F16)

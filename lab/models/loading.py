@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from lab.errors import ModelError
+from lab.errors import ModelError, shown
 from lab.events import ModelFacts
 from lab.models.architecture import read_config
 from lab.models.atomic import silent
@@ -53,7 +54,7 @@ def choose_device(device: str = "auto", dtype: str = "auto") -> tuple[torch.devi
         ModelError: a device or dtype that does not exist here.
     """
     if dtype not in ("auto", *DTYPES):
-        raise ModelError(f"The dtype {dtype!r} is not offered.", remedy="Choose auto, float32 or bfloat16.")
+        raise ModelError(f"The dtype {shown(dtype)} is not offered.", remedy="Choose auto, float32 or bfloat16.")
     chosen = _device(device)
     if chosen.type == "cuda":
         native = torch.cuda.get_device_capability(chosen)[0] >= 8
@@ -121,7 +122,7 @@ def load_directory(
         tokenizer=tokenizer,
         device=where,
         dtype=kind,
-        end_token_ids=_end_tokens(model),
+        end_token_ids=_end_tokens(model, facts.name),
     )
 
 
@@ -131,8 +132,8 @@ def _device(device: str) -> torch.device:
     kind, _, number = device.partition(":")
     if kind == "cpu" and not number:
         return torch.device("cpu")
-    if kind != "cuda" or (":" in device and not number.isdecimal()):
-        raise ModelError(f"The device {device!r} is not offered.", remedy="Choose auto, cpu, cuda or cuda:N.")
+    if kind != "cuda" or (":" in device and not re.fullmatch(r"[0-9]{1,4}", number)):
+        raise ModelError(f"The device {shown(device)} is not offered.", remedy="Choose auto, cpu, cuda or cuda:N.")
     if not torch.cuda.is_available():
         raise ModelError("There is no CUDA device here, or this torch was built without CUDA.", remedy="Choose cpu.")
     if int(number or 0) >= torch.cuda.device_count():
@@ -150,10 +151,13 @@ def _skeleton(config: PretrainedConfig, facts: ModelFacts) -> PreTrainedModel:
     auto: Any = AutoModelForCausalLM  # its methods carry no types
     try:
         with torch.device("meta"), quiet_transformers():
-            skeleton: PreTrainedModel = auto.from_config(config)
+            # The kernel is ours: a config may name one that comes from the hub, with code of its own.
+            skeleton: PreTrainedModel = auto.from_config(
+                config, attn_implementation=attention_of(facts), trust_remote_code=False
+            )
     except Exception as error:
         raise ModelError(
-            f"The config of {facts.name} builds no model: {_reason(error)}", remedy="Copy the model again."
+            f"The config of {facts.name} builds no model: {reason_of(error)}", remedy="Copy the model again."
         ) from error
     if facts.tied:
         skeleton.tie_weights()
@@ -171,11 +175,12 @@ def _load_tokenizer(directory: Path, facts: ModelFacts) -> PreTrainedTokenizerBa
 
     try:
         with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
+            # Left unset, transformers would ask at the terminal whether to run the directory's own code.
+            tokenizer = AutoTokenizer.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
             return cast("PreTrainedTokenizerBase", tokenizer)
     except Exception as error:
         raise ModelError(
-            f"{facts.name} has no tokenizer that can be read: {_reason(error)}",
+            f"{facts.name} has no tokenizer that can be read: {reason_of(error, directory)}",
             remedy="Save it beside the model: tokenizer.save_pretrained(directory).",
         ) from error
 
@@ -188,16 +193,19 @@ def _load_weights(directory: Path, facts: ModelFacts, dtype: torch.dtype, attent
         with quiet_transformers():
             model, info = auto.from_pretrained(
                 str(directory),
+                config=read_config(directory),
                 dtype=dtype,
                 attn_implementation=attention,
                 use_safetensors=True,
+                trust_remote_code=False,
                 local_files_only=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are then listed, and refused below in words
             )
     except Exception as error:
         raise ModelError(
-            f"The weights of {facts.name} cannot be loaded: {_reason(error)}", remedy="Copy the model again."
+            f"The weights of {facts.name} cannot be loaded: {reason_of(error, directory)}",
+            remedy="Copy the model again.",
         ) from error
     missing = sorted(info.get("missing_keys", ()))
     wrong = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info.get("mismatched_keys", ()))
@@ -211,14 +219,23 @@ def _load_weights(directory: Path, facts: ModelFacts, dtype: torch.dtype, attent
     return cast("PreTrainedModel", model)
 
 
-def _end_tokens(model: PreTrainedModel) -> frozenset[int]:
+def _end_tokens(model: PreTrainedModel, name: str) -> frozenset[int]:
     generation = getattr(model, "generation_config", None)
     ids = getattr(generation, "eos_token_id", None)
     if ids is None:
         return frozenset()
-    return frozenset([int(ids)] if isinstance(ids, int) else (int(i) for i in ids))
+    named = list(ids) if isinstance(ids, list | tuple) else [ids]
+    if not all(type(i) is int for i in named):
+        raise ModelError(
+            f"The generation config of {name} has the end tokens {shown(ids)}; they are whole numbers.",
+            remedy="Correct eos_token_id in its generation_config.json.",
+        )
+    return frozenset(named)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception, directory: Path | None = None) -> str:
+    """The first line of what a library says, without the path of the model's directory."""
     text = str(error).strip()
+    if directory is not None:
+        text = text.replace(str(directory), directory.name)
     return text.splitlines()[0][:200] if text else type(error).__name__

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from lab.errors import ModelError
+from lab.errors import ModelError, shown
 from lab.events import ModelFacts
 from lab.models import packaged
 from lab.models.atomic import silent
@@ -35,10 +35,11 @@ def find_facts(model_id: str) -> ModelFacts:
     Raises:
         ModelError: there is no such model, or it is one that the lab cannot run.
     """
-    source = locate(model_id)
-    if source.directory is None:
-        return known_facts(source)
-    return facts_of_directory(source.directory, model_id=source.id, source=source.kind)
+    with _files_in_words(model_id):
+        source = locate(model_id)
+        if source.directory is None:
+            return known_facts(source)
+        return facts_of_directory(source.directory, model_id=source.id, source=source.kind)
 
 
 def fetch_model(model_id: str, progress: Callable[[str, float | None], None] | None = None) -> None:
@@ -47,7 +48,8 @@ def fetch_model(model_id: str, progress: Callable[[str, float | None], None] | N
     Raises:
         ModelError: it cannot be found, fetched or converted.
     """
-    prepare(locate(model_id), progress or silent)
+    with _files_in_words(model_id):
+        prepare(locate(model_id), progress or silent)
 
 
 def load_model(
@@ -73,9 +75,29 @@ def load_model(
 
     choose_device(device, dtype)  # a bad choice is refused before a long download
     say = progress or silent
-    source = prepare(locate(model_id), say)
-    if source.directory is None:
-        raise AssertionError("a prepared model has a directory")
-    say("reading the model's facts", None)
-    facts = facts_of_directory(source.directory, model_id=source.id, source=source.kind)
-    return load_directory(source.directory, facts, dtype=dtype, device=device, progress=say)
+    with _files_in_words(model_id):
+        source = prepare(locate(model_id), say)
+        if source.directory is None:
+            raise AssertionError("a prepared model has a directory")
+        say("reading the model's facts", None)
+        facts = facts_of_directory(source.directory, model_id=source.id, source=source.kind)
+        return load_directory(source.directory, facts, dtype=dtype, device=device, progress=say)
+
+
+@contextlib.contextmanager
+def _files_in_words(model_id: str) -> Iterator[None]:
+    """What the system refuses on the way (permissions, a full disk, a failing one) as an error for a person."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(
+            f"The files of {shown(model_id, 200)} cannot be read or written: {error.strerror or type(error).__name__}.",
+            remedy="Check permissions and the free space of the cache directory.",
+        ) from error
+    except SafetensorError as error:
+        raise ModelError(
+            f"The weights of {shown(model_id, 200)} cannot be read or written: {str(error)[:200]}.",
+            remedy="Check the free space of the cache directory; else copy the model again.",
+        ) from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab import paths
-from lab.errors import ModelError
+from lab.errors import ModelError, shown
 from lab.events import ModelFacts
 from lab.models import hub, packaged
 from lab.models.atomic import ProgressCallback, build_directory, silent
@@ -58,13 +58,17 @@ def locate(model_id: str) -> Source:
         return Source(text, "packaged", packaged.directory_of(package) if here else None)
     if _CONVERTED.fullmatch(text) and is_whole(converted := _models() / f"{text}-v{FORMAT}"):
         return Source(text, "gguf", converted)
-    path = Path(text).expanduser()
-    if path.is_dir():
-        return Source(text, "directory", path)
-    if path.is_file():
-        if path.suffix.lower() != ".gguf" and path.read_bytes()[:4] != b"GGUF":
-            raise ModelError(f"{path.name} is a file but not a GGUF file.", remedy=_HOW)
-        return Source(text, "gguf", None, path)
+    try:
+        path = Path(text).expanduser()
+        if path.is_dir():
+            return Source(text, "directory", path)
+        if path.is_file():
+            if path.suffix.lower() != ".gguf" and not _is_gguf(path):
+                raise ModelError(f"{path.name} is a file but not a GGUF file.", remedy=_HOW)
+            return Source(text, "gguf", None, path)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a "~name" of nobody here
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"{shown(text, 200)} cannot be read: {reason}.", remedy="Check the path.") from None
     if _HUB_ID.fullmatch(text) and not text.lower().endswith(".gguf"):
         return Source(text, "hub", hub.local_snapshot(text))
     if os.sep in text or "/" in text or text.startswith(("~", ".")) or text.lower().endswith(".gguf"):
@@ -104,6 +108,11 @@ def known_facts(source: Source) -> ModelFacts:
         f"{source.id} is not on this machine, so its facts are not known yet.",
         remedy=f"Fetch it first: lab models {source.id} --fetch",
     )
+
+
+def _is_gguf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
 
 
 def converted_gguf_ids() -> list[str]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.errors import ModelError
+from lab.errors import ModelError, shown
 
-_MAX_HEADER = 100_000_000
+_MAX_HEADER, _MAX_NAME = 100_000_000, 1_000
 _BITS = {
     "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32,
     "U16": 16, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
@@ -62,9 +62,13 @@ def weight_files(directory: Path) -> list[Path]:
         raise ModelError(f"{_INDEX} is not a readable index of weights.", remedy="Copy the model again.") from None
     for name in names:
         if Path(name).name != name:
-            raise ModelError(f"The weight index names a file outside its own directory: {name!r}.")
-        if not (directory / name).is_file():
-            raise ModelError(f"The weight file {name} is missing.", remedy="Copy the model again.")
+            raise ModelError(f"The weight index names a file outside its own directory: {shown(name)}.")
+        try:
+            here = (directory / name).is_file()
+        except OSError:  # a name that no file can have
+            here = False
+        if not here:
+            raise ModelError(f"The weight file {name[:200]} is missing.", remedy="Copy the model again.")
     if not names:
         raise _no_weights(directory)
     return [directory / name for name in names]
@@ -142,15 +146,17 @@ def _tensor(file: Path, name: str, entry: Any, data_start: int, size: int) -> St
         shape = tuple(entry["shape"])
         start, end = entry["data_offsets"]
     except (KeyError, TypeError, ValueError):
-        raise _bad(file, f"its entry for {name!r} is not complete") from None
-    if dtype not in _BITS:
-        raise _bad(file, f"{name!r} has the unknown dtype {dtype!r}")
+        raise _bad(file, f"its entry for {shown(name)} is not complete") from None
+    if len(name) > _MAX_NAME or not name.isprintable():
+        raise _bad(file, f"it holds a tensor called {shown(name)}")
+    if not isinstance(dtype, str) or dtype not in _BITS:
+        raise _bad(file, f"{name!r} has the unknown dtype {shown(dtype)}")
     if not all(type(n) is int and n >= 0 for n in (*shape, start, end)):
         raise _bad(file, f"{name!r} has a shape or an offset that is no whole number")
     if end < start or data_start + end > size:
         raise _bad(file, f"{name!r} ends at byte {data_start + end:,} in a file of {size:,}")
     if math.prod(shape) * _BITS[dtype] != (end - start) * 8:
-        raise _bad(file, f"{name!r} of shape {list(shape)} and dtype {dtype} has {end - start:,} bytes")
+        raise _bad(file, f"{name!r} of shape {shown(list(shape), 200)} and dtype {dtype} has {end - start:,} bytes")
     return StoredTensor(name, dtype, shape, file, data_start + start, data_start + end)
 
 

@@ -187,3 +187,21 @@ def test_proof_words() -> None:
     )
     assert words(verdict="tie", explanation="Gap 1e-6.").startswith("Identical to generate() up to a tie: 4 of 9")
     assert words(verdict="unproven", explanation="Stopped.") == "Unproven. Stopped."
+
+
+def test_the_figures_behind_a_proof_are_rows_of_text(page: Page, started: RunStarted) -> None:
+    detail = {
+        "tokens": 3,
+        "smallest_gap": 0.000123456,
+        "prefill_chunk_of_generate": None,
+        "findings": [{"kind": "fed_twice", "index": 1, "words": "token 1 was fed twice"}],
+        "first_difference": {"index": 1, "gap": None},
+    }
+    proof = Proof(verdict="different", claim="identical to generate()", compared=3, matched=1, detail=detail)
+    page.session.show(Recording((started, proof, RunFinished())))
+    assert proof_state(page.session)["detail"] == [
+        ["tokens", "3"],
+        ["smallest gap", "0.0001235"],
+        ["findings", "token 1 was fed twice"],
+        ["first difference: index", "1"],
+    ]

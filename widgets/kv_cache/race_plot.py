@@ -49,7 +49,10 @@ class RacePlot(Plot):
         if len(without) > 2:
             names.append((without[-1][0], highest * 1.11, "without the cache"))
         if len(with_cache) > 2:
-            names.append((with_cache[-1][0], max(min(p[1] for p in with_cache) - highest * 0.13, 0), "with the cache"))
+            below = min(p[1] for p in with_cache) - highest * 0.13
+            near = with_cache[-max(len(with_cache) // 3, 3) :]
+            at = below if below > highest * 0.05 else max(p[1] for p in near) + highest * 0.09
+            names.append((with_cache[-1][0], at, "with the cache"))
         here = upto if cursor is None else cursor
         now = [(p[0], p[1]) for p in (*with_cache, *without) if p[0] == prompt + here]
         self.update(

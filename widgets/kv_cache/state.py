@@ -66,6 +66,11 @@ class KVCacheState:
         """Tokens of the prompt, 0 before it is known."""
         return len(self.prompt.token_ids) if self.prompt else 0
 
+    @property
+    def compares(self) -> bool:
+        """Whether new tokens are also made without the cache."""
+        return self.started is None or self.started.card.params.get("without_cache_tokens", 1) > 0
+
     def ledger_at(self, index: int) -> CacheLedger | None:
         """The newest ledger at or before new token `index`."""
         for i in range(index, -1, -1):

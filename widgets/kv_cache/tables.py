@@ -40,6 +40,10 @@ def candidate_table(state: KVCacheState, at: int) -> Table:
 def ledger_table(state: KVCacheState, upto: int) -> Table:
     """Counted and computed bytes after each step."""
     ledgers = [*state.prefill_ledgers, *(state.ledgers[i] for i in sorted(state.ledgers) if i <= upto)]
+    if len(state.prefill_ledgers) and len(ledgers) > len(state.prefill_ledgers):
+        last, first = state.prefill_ledgers[-1], ledgers[len(state.prefill_ledgers)]
+        if first.cache_length == last.cache_length and first.layer_bytes == last.layer_bytes:
+            del ledgers[len(state.prefill_ledgers)]  # the first new token adds nothing: it comes out of the prefill
     rows = [
         [
             ledger.cache_length,
@@ -57,15 +61,15 @@ def ledger_table(state: KVCacheState, upto: int) -> Table:
 
 
 def race_table(state: KVCacheState, upto: int) -> Table:
-    """Milliseconds and computations of each token, with and without the cache."""
+    """Milliseconds and computations of each token (from 1), with and without the cache; the first has the prefill."""
     rows = []
     for token in state.tokens[: upto + 1]:
         without = state.uncached.get(token.index)
         rows.append(
             [
-                token.index,
+                token.index + 1,
                 state.prompt_length + token.index,
-                round(token.ms, 2),
+                round(token.ms + (state.prefill_ms() if token.index == 0 else 0.0), 2),
                 token.computed,
                 round(without.ms, 2) if without else None,
                 without.computed if without else None,
@@ -85,5 +89,5 @@ def attention_table(state: KVCacheState) -> Table:
             for head in range(weights.shape[1]):
                 best = int(weights[i, head].argmax())
                 start = read.first_position + best * read.bin_size
-                rows.append([index, layer, head, start, round(float(weights[i, head, best]), 4)])
+                rows.append([index + 1, layer, head, start, round(float(weights[i, head, best]), 4)])
     return Table("attention", ["new token", "layer", "head", "strongest position", "weight"], rows)

@@ -41,6 +41,7 @@ class KVCacheViews:
         self._layers = LayerStrip()
         self._layers.on_select(self._select_layer)
         self._ledger_words, self._race_words = Words(css_class="lab-caption"), Words(css_class="lab-caption")
+        self._race_heading = Words(css_class="lab-heading")
         self._candidates = DataTable(summary="What else could have come next")
         self._ledger_table, self._race_table = DataTable(), DataTable()
         self._attention = AttentionSection(desk)
@@ -60,14 +61,7 @@ class KVCacheViews:
                     self._ledger_table,
                 ),
                 _section(
-                    Words(
-                        ("h2", "With and without"),
-                        (
-                            "p",
-                            "Each new token is really made twice: once with the cache, once with nothing remembered.",
-                        ),
-                        css_class="lab-heading",
-                    ),
+                    self._race_heading,
                     self._race_figures,
                     self._race,
                     self._race_words,
@@ -172,6 +166,9 @@ class KVCacheViews:
         )
 
     def _render_words(self, at: int) -> None:
+        twice = "Each new token is really made twice: once with the cache, once with nothing remembered."
+        once = "How long a new token takes with the cache."
+        self._race_heading.say(("h2", "With and without"), ("p", twice if self.state.compares else once))
         ledger = self.state.ledger_at(at)
         facts = self.state.started.facts if self.state.started else None
         if ledger is None or facts is None:
@@ -205,7 +202,12 @@ class KVCacheViews:
             words = "The tokens are identical." if same else "The tokens differ: see the proof below."
             self._race_words.say(("p", f"MEASURED, one after the other for each token. {words}"))
         else:
-            self._race_words.say(("p", "Only the cached run was made."))
+            self._race_words.say(
+                (
+                    "p",
+                    "Only the cached run was made. Under Compare stands how many tokens to make without it too.",
+                )
+            )
 
     def lesson(self, facts: ModelFacts | None) -> list[dict[str, Any]]:
         """The lesson's sections for the model on screen."""

@@ -44,7 +44,7 @@ class WhatIfPlot(Plot):
         free = fig.line("x", "y", source=source("free", "x", "y"), line_width=1.5, line_dash=[2, 3])
         paint(free.glyph, line_color="--lab-muted")
         names = source("names", "x", "y", "text")
-        add_words(fig, names, text_align="right", y_offset=-3)
+        add_words(fig, names, y_offset=-3)
         add_hover(fig, hovered, [("", "@label"), ("context", "@x{0,0} tokens"), ("cache", "@y{0.00 ib}")])
         super().__init__(fig, "Cache size against context for other shapes of the model")
 
@@ -58,7 +58,7 @@ class WhatIfPlot(Plot):
         xs = list(curves[0]["context"]) if curves else []
         data["free"] = {"x": [xs[0], xs[-1]] if xs else [], "y": [free_bytes, free_bytes] if xs else []}
         data["names"] = {
-            "x": [xs[-1]] if xs else [],
+            "x": [xs[0]] if xs else [],  # on the left, where the curves are low
             "y": [free_bytes] if xs else [],
             "text": [f"free here: {free_bytes / GIB:.1f} GiB"] if xs else [],
         }

@@ -21,8 +21,8 @@ function render({ model, el }) {
   return follow(model, el, "lab-error-panel", (state) => {
     if (!state.open) dismissed = null;
     const open = Boolean(state.open && state.message) && dismissed !== keyOf(state);
-    setText(message, open ? state.message : "");
-    setText(remedy, open ? state.remedy : "");
+    setRich(message, open ? state.message : "");
+    setRich(remedy, open ? state.remedy : "");
     remedy.hidden = !(open && state.remedy);
     panel.dataset.code = state.code ?? "";
     panel.hidden = !open;
