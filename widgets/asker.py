@@ -47,16 +47,18 @@ class Asker:
         *,
         of_run: bool,
         model: str,
+        live: bool = False,
     ) -> None:
         """Ask `name`; `reply(answer, "")` or `reply(None, why not)` comes at once or from the asking thread.
 
         Args:
             of_run: whether the question is about the run on screen rather than the model alone.
+            live: the backend is there, so what is not about the run is asked of `model` on this machine,
+                whatever a recording of some model on some machine answered.
         """
         with self._lock:
-            recorded = next(
-                (i.answer for i in self._session.inspections if i.name == name and i.params == params), None
-            )
+            kept = self._session.inspections if of_run or not live else []
+            recorded = next((i.answer for i in kept if i.name == name and i.params == params), None)
             started = self._session.started
             dead = of_run and (self._session.replaying or bool(started and started.recorded))
         if recorded is not None:
@@ -102,9 +104,13 @@ class Asker:
             if len(self._known) > 256:
                 self._known.pop(next(iter(self._known)))
             with self._lock:
-                if request.run_id is None or (
-                    self._session.started is not None and self._session.started.run_id == request.run_id
-                ):
+                started = self._session.started
+                own = started is not None and (
+                    started.run_id == request.run_id
+                    if request.run_id
+                    else started.card.model == request.model and not self._session.replaying
+                )
+                if own:  # a recording holds answers about its own run and model alone
                     self._session.inspections.append(
                         Inspection(name=request.name, params=request.params, answer=answer)
                     )

@@ -67,6 +67,8 @@ class Dashboard(ipw.VBox):
         self._autorun = autorun
         self._playing = False
         self._closed = False
+        self._joined = False
+        self._replay = False
         self._shown_start: RunStarted | None = None
 
         self.pump = Pump(self._render, on_error=self._render_failed)
@@ -138,13 +140,15 @@ class Dashboard(ipw.VBox):
             self._models = {m.id: m.name if m.present else f"{m.name} (fetched when run)" for m in models}
             self._models.setdefault(self._model, Path(self._model).name)  # a directory or a file from a link
             self._facts = facts
+            self._joined = True
             if info is not None:
                 self._schema = info.schema
         self.pump.touch()
         self.views.settle()
 
     def _ask(self, name: str, params: dict[str, Any], reply: Any, *, of_run: bool) -> None:
-        self._asker.ask(name, params, reply, of_run=of_run, model=self._model)
+        live = self._joined and not (self._replay and self.session.replaying)
+        self._asker.ask(name, params, reply, of_run=of_run, model=self._model, live=live)
 
     # what a visitor does; called on the kernel's main thread
 
@@ -266,6 +270,7 @@ class Dashboard(ipw.VBox):
         chosen = recording or (Path(os.environ[REPLAY]) if os.environ.get(REPLAY) else None)
         if chosen is not None:
             self._autorun = False
+            self._replay = True
         path = chosen or RECORDINGS / f"{self.experiment}.safetensors"
         query = dict(parse_qsl(os.environ.get("QUERY_STRING", "")))
         if query.get("autorun") == "0":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.console import printable
+from lab.cli.console import in_words, printable
 from lab.settings import DEFAULT_PORT
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("PROBLEM", "bold red")}
 
 
+@in_words
 def doctor(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The page's port.")] = DEFAULT_PORT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

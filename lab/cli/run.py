@@ -18,7 +18,7 @@ from lab.backend.protocol import DEFAULT_MODEL, RunRequest, RunStream
 from lab.cli.console import NOT_WRITTEN, ProgressLine, in_words, not_written, printable, say, silence_stdout
 from lab.cli.options import collected, options
 from lab.cli.recording_file import RecordingFile
-from lab.errors import BY_CODE, BadInput, LabError
+from lab.errors import BY_CODE, BadInput, LabError, RecordingError
 from lab.events import Event, Proof, RunCancelled, RunFailed, RunFinished, encode_line
 from lab.experiments.base import Experiment
 
@@ -132,18 +132,17 @@ def run(request: RunRequest, where: str, out: Path | None, *, progress: bool = T
         raise
     with _Stopper(stream) as stopper:
         final, trouble = _follow(stream, file, progress=progress)
-        if file is not None:
-            size = file.pack()
-            if size is not None:
-                say(f"wrote {file.out} ({size / 1024:,.0f} KiB)")
+        if file is not None and not isinstance(trouble, RecordingError):
+            trouble = _pack(file) or trouble
         backend.close()
     if trouble is not None:
-        raise trouble
+        say(printable(f"error: {trouble}"))
+        return 1  # the input was fine: what was asked for could not be kept
     return _exit_code(final, stopper.signal)
 
 
 def _follow(stream: RunStream, file: RecordingFile | None, *, progress: bool) -> tuple[Event | None, LabError | None]:
-    """The run's last event, and what went wrong with stdout."""
+    """The run's last event, and what went wrong with stdout or the file. What cannot be kept is given up."""
     final: Event | None = None
     trouble: LabError | None = None
     printing = True
@@ -151,14 +150,29 @@ def _follow(stream: RunStream, file: RecordingFile | None, *, progress: bool) ->
         for event in stream:
             final = event
             if file is not None:
-                file.write(event)
+                try:
+                    file.write(event)
+                except RecordingError as error:
+                    file, trouble = None, error
+                    stream.close()
             line.show(event)
             if printing:
-                printing, trouble = _print(encode_line(event))
+                printing, unwritten = _print(encode_line(event))
+                trouble = trouble or unwritten
                 if not printing and file is None:
                     stream.close()  # nobody reads and nothing is kept
     _tell_end(final)
     return final, trouble
+
+
+def _pack(file: RecordingFile) -> LabError | None:
+    try:
+        size = file.pack()
+    except LabError as error:
+        return error
+    if size is not None:
+        say(f"wrote {file.out} ({size / 1024:,.0f} KiB)")
+    return None
 
 
 def _print(line: str) -> tuple[bool, LabError | None]:

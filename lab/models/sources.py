@@ -14,6 +14,7 @@ from lab.events import ModelFacts
 from lab.models import hub, packaged
 from lab.models.atomic import ProgressCallback, build_directory, silent
 from lab.models.convert import convert_gguf, file_sha256
+from lab.models.disk import require_disk
 from lab.models.gguf_facts import facts_of_header
 from lab.models.gguf_header import read_gguf_header
 from lab.models.manifest import FORMAT, is_whole, read_manifest
@@ -136,6 +137,7 @@ def _converted(file: Path, progress: ProgressCallback) -> Path:
     def build(target: Path) -> None:
         # Unpacking holds the fp32 weights once and a copy of the largest parts.
         require_memory(file.name, header.elements, "float32", "cpu")
+        require_disk(file.name, 4 * header.elements)
         convert_gguf(
             file,
             target,

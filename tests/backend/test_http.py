@@ -9,12 +9,16 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from lab.backend.http import HttpBackend
+from lab.backend.patience import patient_protocol
 from lab.backend.protocol import InspectRequest, RunRequest
+from lab.backend.serve import listen
 from lab.backend.wire import depth
 from lab.errors import BackendUnavailable, BadInput, Busy, LabError, ModelError, NotFound, Unauthorized
-from lab.events import Progress, Queued, RunCancelled, RunFailed, RunFinished, decode_line
+from lab.events import ModelFacts, Progress, Queued, RunCancelled, RunFailed, RunFinished, decode_line
 
 from .conftest import TOKEN, Served
 from .toys import assert_whole, first_of, until
@@ -239,3 +243,78 @@ def test_nobody_there_is_said_in_words() -> None:
     nobody.close()
     with pytest.raises(LabError, match="not the address"):
         HttpBackend("file:///etc", "x")
+
+
+LONG = "n" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/runs", {"experiment": LONG}),
+        ("/runs", {LONG: 1}),
+        ("/runs", {"experiment": "count", "model": "toy", "params": {LONG: 1}}),
+        ("/inspect", {"experiment": "count", "model": "toy", "name": LONG}),
+    ],
+)
+def test_a_name_of_any_length_gives_a_short_error(shared: Served, path: str, asked: dict[str, object]) -> None:
+    response = post(shared, path, json.dumps(asked).encode())
+    assert 400 <= response.status_code < 500
+    assert "nnn" in response.json()["message"]
+    assert len(response.content) < 1000
+
+
+@pytest.mark.parametrize("params", [r'{"label": "a\ud800"}', r'{"\udc00": 1}'])
+def test_half_a_character_is_said_in_words(shared: Served, params: str) -> None:
+    response = post(shared, "/runs", f'{{"experiment": "count", "model": "toy", "params": {params}}}'.encode())
+    assert response.status_code == 422
+    assert "half a character" in response.json()["message"]
+
+
+def test_an_internal_error_leaves_the_connection_for_the_next_request(served: Served) -> None:
+    def broken() -> list[ModelFacts]:
+        raise RuntimeError("secret /root/path")
+
+    working, served.local.models = served.local.models, broken  # type: ignore[method-assign]
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    with httpx.Client(base_url=served.url, headers=headers, limits=httpx.Limits(max_connections=1)) as client:
+        response = client.get("/models")
+        assert response.status_code == 500
+        assert response.json()["message"] == "The request failed with an internal error (RuntimeError)."
+        served.local.models = working  # type: ignore[method-assign]
+        # Cut by the server, the kept connection would fail right here.
+        assert client.get("/models").status_code == 200
+
+
+def test_an_upgrade_to_a_websocket_is_no_way_around_the_token(shared: Served) -> None:
+    headers = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-key": "eA==",
+        "sec-websocket-version": "13",
+    }
+    assert httpx.get(shared.url + "/health", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("head", [b"", b"GET /hea", b"GET /live HTTP/1.1\r\nhost: x\r\n\r\nGET /li"])
+def test_a_head_that_never_comes_is_not_waited_for(head: bytes) -> None:
+    sock = listen("127.0.0.1", 0)
+    config = uvicorn.Config(_alive, log_level="warning", lifespan="off", http=patient_protocol(0.05))
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+    thread.start()
+    try:
+        with socket.create_connection(sock.getsockname(), timeout=10) as client:
+            client.sendall(head)
+            while client.recv(65536):
+                pass  # ends when the server closes; a server that waits makes it time out
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        sock.close()
+
+
+async def _alive(scope: Scope, receive: Receive, send: Send) -> None:
+    del scope, receive
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})

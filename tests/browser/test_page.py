@@ -162,6 +162,8 @@ def test_killing_the_model_process_is_said_and_mended(lab: Lab, visit: Any) -> N
     for process in lab.children("lab.backend.serve"):
         process.kill()
     expect(page.page.get_by_role("alert")).to_contain_text("model process", timeout=20_000)
+    assert "`" not in page.page.get_by_role("alert").first.inner_text()
+    expect(page.page.locator(".lab-error-remedy code").first).to_be_visible()
     page.run("Once more", 4)
     page.wait_proof("4 of 4 tokens")
 
@@ -175,6 +177,10 @@ def test_a_killed_kernel_is_said_within_ten_seconds(lab: Lab, visit: Any) -> Non
     mine[0].kill()
     expect(page.page.locator(".lab-page").first).to_have_class(re.compile("lab-dead"), timeout=10_000)
     expect(page.page.locator(".lab-page").first).to_contain_text("kernel ended")
+    grid = page.page.locator(".lab-main").first
+    expect(grid).to_have_class(re.compile("jupyter-widgets-disconnected"), timeout=10_000)
+    before_it = grid.evaluate("e => getComputedStyle(e, '::before').content")
+    assert before_it == "none", "a mark in the grid would push every column by one"
     page.problems.clear()  # the browser says that the socket broke, and it did
 
 
@@ -204,6 +210,8 @@ def test_nothing_overflows_and_text_has_contrast(lab: Lab, visit: Any, theme: st
     page = visit(lab.page(autorun="0", theme=theme), width)
     page.wait_ready()
     assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+    edge = page.page.locator(".lab-page").first.evaluate("e => [e.getBoundingClientRect().x, e.offsetTop]")
+    assert edge == [0, 0], "a strip of the notebook shows at the edge"
     contrast = page.page.evaluate(
         """() => {
             const rgb = text => (text.match(/[\\d.]+/g) || []).slice(0, 3).map(Number);

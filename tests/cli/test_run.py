@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from backend.toys import backend
 
+from lab.backend.protocol import RunRequest
 from lab.cli.recording_file import RecordingFile
-from lab.errors import LabError
-from lab.events import Recording, RunCancelled, RunFinished, decode_line
+from lab.cli.run import run
+from lab.errors import LabError, RecordingError
+from lab.events import Event, Recording, RunCancelled, RunFinished, decode_line
 
 from .conftest import Lab, environment, start
 
@@ -190,3 +193,80 @@ def _wait_for_spool(folder: Path, process: subprocess.Popen[str]) -> None:
 
 def test_the_environment_of_these_tests_names_no_backend(tmp_path: Path) -> None:
     assert not {"LAB_BACKEND_URL", "LAB_BACKEND_TOKEN"} & environment(tmp_path).keys()
+
+
+def test_parameters_from_what_has_no_end_are_refused(lab: Lab) -> None:
+    done = lab("run", "count", "--params", "/dev/zero")
+    assert done.returncode == 2
+    assert "more than 1,048,576 bytes" in done.stderr
+
+
+def test_a_parameter_of_any_length_gives_a_short_error(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text('{"' + "k" * 900_000 + '": 1}')
+    done = lab("run", "count", "--params", "p.json")
+    assert done.returncode == 2
+    assert "no parameter 'kkk" in done.stderr
+    assert len(done.stderr) < 1000
+
+
+@pytest.mark.parametrize(
+    "args", [("run", "count"), ("replay", "run.safetensors"), ("replay", "run.safetensors", "--json")]
+)
+def test_output_to_a_full_disk_is_an_error_in_words(lab: Lab, tmp_path: Path, args: tuple[str, ...]) -> None:
+    assert lab("run", "count", "--out", "run.safetensors").returncode == 0
+    with Path("/dev/full").open("w") as full:
+        process = start(tmp_path, *args, stdout=full, cwd=tmp_path)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "The output cannot be written: No space left on device." in errors
+    assert "Traceback" not in errors
+
+
+def test_output_to_a_full_disk_does_not_cost_the_file(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = start(tmp_path, "run", "count", "--out", "run.safetensors", stdout=full, cwd=tmp_path)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "cannot be written" in errors
+    assert isinstance(Recording.load(tmp_path / "run.safetensors").events[-1], RunFinished)
+
+
+class _FullAfter(RecordingFile):
+    """A disk that takes two events."""
+
+    taken = 0
+
+    def write(self, event: Event) -> None:
+        self.taken += 1
+        if self.taken > 2:
+            raise RecordingError("Cannot write 'run.safetensors': No space left on device.", remedy="Free some space.")
+        super().write(event)
+
+
+def test_a_disk_that_fills_during_the_run_ends_it_with_a_final_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lab.backend.connect.connect", lambda _: backend())
+    monkeypatch.setattr("lab.cli.run.RecordingFile", _FullAfter)
+    request = RunRequest(experiment="count", model="toy", params={"hold": True})
+    assert run(request, "local", tmp_path / "run.safetensors", progress=False) == 1
+    printed = capfd.readouterr()
+    assert decode_line(printed.out.splitlines()[-1]).event == "run_cancelled"
+    assert "No space left" in printed.err
+
+
+def test_a_terminal_of_few_characters_gets_escapes(lab: Lab, tmp_path: Path) -> None:
+    assert lab("run", "count", "--label", "日本", "--out", "run.safetensors").returncode == 0
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    process = start(tmp_path, "replay", "run.safetensors", extra=ascii_only, cwd=tmp_path)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert r"\u65e5\u672c" in output
+
+
+def test_paths_that_no_file_can_have(lab: Lab, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    for path in ("n" * 300, "n" * 300 + ".spool", "pipe.safetensors"):
+        done = lab("replay", path)
+        assert done.returncode == 2, path
+        assert done.stderr.startswith("error: ")

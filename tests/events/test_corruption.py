@@ -215,3 +215,15 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["folder.safetensors"]
     with pytest.raises(RecordingError, match="Cannot write"):
         WHOLE.save(tmp_path / "no" / "run.safetensors")
+
+
+def test_a_name_too_long_for_a_file_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="File name too long"):
+        WHOLE.save(tmp_path / ("n" * 250))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_event_name_of_any_length_gives_a_short_error() -> None:
+    with pytest.raises(RecordingError, match="Unknown event 'www") as caught:
+        decode_line('{"event": "' + "w" * 1_000_000 + '"}')
+    assert len(str(caught.value)) < 300

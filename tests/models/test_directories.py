@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -252,3 +255,100 @@ def test_the_hub_cannot_be_reached() -> None:
     assert "directory" in caught.value.remedy
     with pytest.raises(ModelError, match="not on this machine"):
         find_facts("some-owner/some-model")
+
+
+def test_names_that_the_system_refuses(refused: Refused, tmp_path: Path) -> None:
+    refused(Path("n" * 300), "File name too long")
+    refused(Path("~nobody-of-that-name/x"), "cannot be read")
+    (tmp_path / "loop").symlink_to("loop")
+    refused(tmp_path / "loop", "no directory or file")
+
+
+def test_a_large_file_is_not_read_to_see_that_it_is_no_model(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(1 << 36)  # 64 GiB of nothing
+    with pytest.raises(ModelError, match="not a GGUF file"):
+        find_facts(str(large))
+
+
+@pytest.mark.parametrize("closed", [".", "config.json", WEIGHTS])
+def test_files_without_permission(bad: Path, closed: str) -> None:
+    assert find_facts(str(bad)).present  # and all is imported before the rights are given up
+    (bad / closed).chmod(0o000)
+    before = os.geteuid()
+    if before == 0:  # root may read anything: be nobody for a moment
+        os.seteuid(65534)
+    try:
+        with pytest.raises(ModelError, match=r"Permission denied|not readable"):
+            find_facts(str(bad))
+    finally:
+        os.seteuid(before)
+        (bad / closed).chmod(0o700)
+
+
+@pytest.mark.parametrize("value", [[5], [["x"]], {"a": 1}, ["A" * 100_000], "Llama", []])
+def test_an_architecture_that_is_no_name_is_not_believed(bad: Path, value: Any) -> None:
+    change_config(bad, architectures=value)
+    assert load_model(str(bad), device="cpu").facts.architecture == "LlamaForCausalLM"
+
+
+@pytest.mark.parametrize("value", ["somebody/kernels", "flash_attention_2", "eager"])
+def test_the_lab_chooses_the_attention_kernel(bad: Path, value: str) -> None:
+    change_config(bad, _attn_implementation=value, attn_implementation=value)
+    assert load_model(str(bad), device="cpu").model.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "match"),
+    [
+        ("\ud800", {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}, "a tensor called"),
+        ("n" * 100_000, {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}, "a tensor called"),
+        ("n" * 100_000, {}, "not complete"),
+        ("x", {"dtype": ["F32"], "shape": [0], "data_offsets": [0, 0]}, "unknown dtype"),
+        ("x", {"dtype": "X" * 100_000, "shape": [0], "data_offsets": [0, 0]}, "unknown dtype"),
+        ("x", {"dtype": "F32", "shape": [10**400], "data_offsets": [0, 0]}, "of shape"),
+    ],
+)
+def test_hostile_entries_of_a_header(refused: Refused, bad: Path, name: str, entry: Any, match: str) -> None:
+    change_header(bad, lambda header: header.update({name: entry}))
+    refused(bad, match)
+    with pytest.raises(ModelError) as caught:
+        find_facts(str(bad))
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_layer_number_of_any_length(bad: Path) -> None:
+    entry = {"dtype": "F32", "shape": [0, 0], "data_offsets": [0, 0]}
+    change_header(bad, lambda header: header.update({f"layers.{'9' * 900}.self_attn.k_proj.weight": entry}))
+    assert len(find_facts(str(bad)).layers) == 2
+    change_header(bad, lambda header: header.update({f"layers.{'9' * 5000}.self_attn.k_proj.weight": entry}))
+    with pytest.raises(ModelError, match="a tensor called"):
+        find_facts(str(bad))
+
+
+def test_an_index_with_a_name_that_no_file_can_have(refused: Refused, bad: Path) -> None:
+    (bad / WEIGHTS).unlink()
+    (bad / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": {"a": "x" * 100_000}}))
+    refused(bad, "is missing")
+
+
+def test_a_tokenizer_with_code_is_refused_without_a_question(bad: Path) -> None:
+    """At a terminal transformers asks whether to run it; nobody may be led to say yes."""
+    (bad / "tokenizer_config.json").write_text(
+        json.dumps({"auto_map": {"AutoTokenizer": ["evil.T", None]}, "tokenizer_class": "Evil"})
+    )
+    (bad / "evil.py").write_text("print('RAN')\nclass T: pass\n")
+    script = "import sys; from lab.models.registry import load_model; load_model(sys.argv[1], device='cpu')"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(bad)], input="y\n", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "ModelError" in done.stderr
+    assert "[y/N]" not in done.stdout + done.stderr
+    assert str(bad) not in done.stderr.splitlines()[-1]
+    assert "RAN" not in done.stdout + done.stderr
+
+
+def test_end_tokens_that_are_no_numbers(refused: Refused, bad: Path) -> None:
+    (bad / "generation_config.json").write_text(json.dumps({"eos_token_id": ["x"]}))
+    refused(bad, "end tokens")

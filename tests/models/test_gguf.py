@@ -199,3 +199,43 @@ def test_no_garbled_header_raises_anything_else(
     path.write_bytes(data[: int(cut * len(data))])
     with pytest.raises(ModelError):
         read_gguf_header(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("block_count", 16_711_682),
+        ("block_count", 2**31),
+        ("attention.head_count_kv", 2**40),
+        ("context_length", 2**62),
+    ],
+)
+def test_absurd_sizes_are_refused_at_once(source: LoadedModel, tmp_path: Path, key: str, value: int) -> None:
+    def change(writer: gguf.GGUFWriter) -> None:
+        for data in writer.kv_data:
+            data.pop(f"llama.{key}", None)
+        writer.add_uint64(f"llama.{key}", value)
+
+    file = write_gguf(tmp_path / "absurd.gguf", source.model, change=change)
+    with pytest.raises(ModelError, match=rf"its {key} is {value:,}; the lab takes up to"):
+        find_facts(str(file))
+
+
+def test_names_of_any_length_are_cut(source: LoadedModel, tmp_path: Path) -> None:
+    def change(writer: gguf.GGUFWriter) -> None:
+        for data in writer.kv_data:
+            data.pop("general.name", None)
+        writer.add_name("n" * 100_000)
+        writer.add_license("y" * 100_000)
+
+    facts = find_facts(str(write_gguf(tmp_path / "long.gguf", source.model, change=change)))
+    assert len(facts.name) == len(facts.license) == 120
+
+
+def test_a_disk_without_room_is_said_before_the_conversion(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.models.disk.ROOM_BYTES", 1 << 60)
+    with pytest.raises(
+        ModelError, match=r"needs about .* MiB in the cache directory while it is made, but .* are free"
+    ):
+        load_model(str(good), device="cpu")
+    monkeypatch.undo()

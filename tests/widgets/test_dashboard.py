@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ import pytest
 
 from lab.errors import NotFound
 from lab.events import Recording, RunStarted
-from lab.events.kv_cache import CacheLedger, TokenDecoded
+from lab.events.kv_cache import CacheLedger, TokenDecoded, UncachedToken
 from widgets.dashboard import RECORDINGS, Dashboard
 from widgets.exporting import make_export
+from widgets.kv_cache.tables import ledger_table, race_table
 from widgets.poster import poster_html
 
 RECORDED = RECORDINGS / "kv_cache.safetensors"
@@ -73,8 +76,6 @@ def test_every_figure_has_a_badge_and_agrees_with_the_events(page: Dashboard, re
 
 
 def test_a_ledger_off_by_one_byte_is_said(page: Dashboard) -> None:
-    from dataclasses import replace
-
     views = shown(page)
     with page.pump.lock:
         index = max(views.state.ledgers)
@@ -158,6 +159,103 @@ def test_the_link_restores_what_fits_and_ignores_the_rest(page: Dashboard) -> No
     assert (link["layer"], link["head"], link["window"], link["batch"], link["step"]) == (9, 0, 512, 1, 2)
 
 
+class OneModel(NoBackend):
+    """Knows the packaged model and no other."""
+
+    def models(self) -> list[Any]:
+        return []
+
+    def experiments(self, model: str | None = None) -> list[Any]:
+        if model == "/etc/passwd":
+            raise NotFound("No such model.", remedy="Choose another.")
+        return []
+
+
+def test_a_model_from_a_link_that_cannot_be_used_does_not_stay_in_the_menu() -> None:
+    page = Dashboard("kv_cache", backend=OneModel(), autorun=False)
+    shown(page)
+    before = page.parts.controls.state["model"]
+    for model, left in (("/etc/passwd", before), ("/models/tiny", "/models/tiny")):
+        page._restore({"model": model})
+        for thread in threading.enumerate():
+            if thread.name == "lab-narrow":
+                thread.join(20)
+        shown(page)
+        controls = page.parts.controls.state
+        assert controls["model"] == left
+        assert left in [m["id"] for m in controls["models"]]
+    page.close()
+
+
+class Answers(OneModel):
+    """Answers what-if questions with the name of the model that they are about."""
+
+    def inspect(self, request: Any) -> dict[str, Any]:
+        curve = {"name": request.model, "group": "model", "bytes": [1.0], "bytes_per_token": 1.0, "fits": None}
+        return {"contexts": [1], "curves": [curve], "free_bytes": 2**30}
+
+
+def test_what_if_is_about_the_chosen_model_on_this_machine() -> None:
+    page = Dashboard("kv_cache", backend=Answers(), autorun=False)
+    kept = len(page.session.inspections)
+    for model in (page._model, "/models/tiny"):
+        drawn = threading.Event()
+
+        def told(label: str, model: str = model, drawn: threading.Event = drawn) -> None:
+            if model in label:
+                drawn.set()
+
+        plot = page.views._what_if._plot  # type: ignore[attr-defined]
+        plot.observe(lambda change, told=told: told(change["new"]["label"]), "state")
+        if model != page._model:
+            page._restore({"model": model})
+        told(plot.state["label"])
+        assert drawn.wait(20), f"the curves are not those of {model}"
+        assert plot.state["data"]["free"]["y"] == [2**30] * 2, "the free memory of the recording's machine"
+    assert len(page.session.inspections) == kept, "answers about another model went into the recording"
+    page.close()
+
+
+def test_the_tables_count_as_the_page_does(page: Dashboard) -> None:
+    views = shown(page)
+    state = views.state
+    rows = ledger_table(state, state.steps - 1).rows
+    assert len({row[0] for row in rows}) == len(rows), "the prefill stands there once"
+    race = race_table(state, state.steps - 1).rows
+    assert [row[0] for row in race] == list(range(1, state.steps + 1))
+    assert race[0][2] == pytest.approx(state.prefill_ms() + state.tokens[0].ms, abs=0.01)
+    assert race[1][2] == pytest.approx(state.tokens[1].ms, abs=0.01)
+
+
+def test_a_run_that_was_not_compared_does_not_say_that_it_was(page: Dashboard, recording: Recording) -> None:
+    views = shown(page)
+    assert "really made twice" in views._race_heading.state["lines"][1][1]
+    started = recording.started
+    alone = replace(started, card=replace(started.card, params={**started.card.params, "without_cache_tokens": 0}))
+    events = (alone, *(e for e in recording.events[1:] if not isinstance(e, UncachedToken)))
+    page.session.show(Recording(events))
+    page.pump.touch()
+    views = shown(page)
+    faster = next(f for f in views._figures.state["figures"] if f["id"] == "faster")
+    assert faster["value"] == ""
+    assert "not compared" in faster["note"]
+    assert "twice" not in views._race_heading.state["lines"][1][1]
+    assert "Under Compare" in views._race_words.state["lines"][0][1]
+
+
+def test_names_in_the_pictures_stand_where_nothing_hides_them(page: Dashboard) -> None:
+    views = shown(page)
+    state = views.state
+    slow = {i: replace(u, ms=1000.0) for i, u in state.uncached.items()}
+    state.uncached = slow
+    state.tokens = [replace(t, ms=50.0) for t in state.tokens]
+    page.pump.touch()
+    shown(page)
+    names = views._race.state["data"]["names"]
+    at = dict(zip(names["text"], names["y"], strict=True))["with the cache"]
+    assert 50 + 50 < at < 1000 - 50, "not on the axis, on neither line"
+
+
 def test_a_run_without_a_backend_says_what_to_do(page: Dashboard) -> None:
     shown(page)
     failed = threading.Event()
@@ -215,11 +313,10 @@ def test_the_poster_is_that_of_the_recording(recording: Recording) -> None:
     drawn = poster_html("kv_cache", recording)
     assert (RECORDINGS / "kv_cache.html").read_text(encoding="utf-8") == drawn
     assert "2.59" in drawn
+    assert re.findall(r'text-anchor="end"[^>]*>([\d.]+)<', drawn) == ["0", "0.5", "1", "1.5", "2", "2.5"]
 
 
 def test_the_poster_escapes_the_model_s_words(recording: Recording) -> None:
-    from dataclasses import replace
-
     hostile = "<img src=x onerror=alert(1)>"
     events = [replace(e, text=hostile) if isinstance(e, TokenDecoded) else e for e in recording.events]
     drawn = poster_html("kv_cache", Recording(tuple(events)))

@@ -58,7 +58,7 @@ def _faster(state: KVCacheState, upto: int) -> dict[str, Any]:
     known = [i for i in sorted(state.uncached) if 0 < i <= upto]
     if not known:
         if not state.compares:
-            return _figure("faster", None, "× faster with it", "", "not compared: see Compare")
+            return _figure("faster", None, "× faster with it", MEASURED, "not compared: see Compare")
         return _figure("faster", None, "× faster with it", MEASURED, "both are really run")
     at = known[-1]
     ratio = state.speedup_at(at) or 0.0

@@ -84,7 +84,7 @@ class KVCacheViews:
     def settle(self) -> None:
         """Ask for the worked example and the curves; both are recorded with the run."""
         self._desk.ask("worked_example", {}, self._take_example, of_run=False)
-        self._what_if.ask()
+        self._what_if.ask_again()
 
     def _take_example(self, answer: dict[str, Any] | None, why: str) -> None:
         del why

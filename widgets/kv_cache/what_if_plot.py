@@ -67,7 +67,7 @@ class WhatIfPlot(Plot):
             values = [b for c in curves for b in c["bytes"] if b > 0] + [free_bytes]
             props = {
                 "x_range": {"start": xs[0], "end": xs[-1]},
-                "y_range": {"start": min(values) / 1.5, "end": max(values) * 2.5},
+                "y_range": {"start": min(values) / 1.5, "end": max(values) * 4},
             }
         longest = ", ".join(f"{c['label']}: {c['bytes'][-1] / GIB:.2f} GiB" for c in curves)
         self.update(data, props, f"At {xs[-1] if xs else 0} tokens: {longest}")

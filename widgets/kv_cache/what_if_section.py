@@ -60,6 +60,12 @@ class WhatIfSection:
             if fits:
                 self.values[name] = value
 
+    def ask_again(self) -> None:
+        """The model or the machine is another one: ask for its curves; those on screen stay until they come."""
+        with self._desk.lock:
+            self._answers.clear()
+        self.ask()
+
     def ask(self) -> None:
         """Ask for the curves of the present values unless they are known."""
         params = self.params()

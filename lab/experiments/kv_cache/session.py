@@ -162,6 +162,7 @@ class Session:
         reference: ReferenceTokens | None = None
         failure = ""
         shell = make_shell(self.loaded.model)
+        yield None  # a slice of its own: the first pass of generate() fills the next
         steps = reference_generate(
             shell,
             self.prompt_ids,
