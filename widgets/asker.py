@@ -71,6 +71,7 @@ class Asker:
         request = InspectRequest(experiment=self._experiment, name=name, params=params, run_id=run_id, model=model)
         key = json.dumps([name, run_id, model, params], sort_keys=True)
         if key in self._known:
+            self._record(request, self._known[key])
             reply(self._known[key], "")
             return
         with self._wake:
@@ -103,15 +104,16 @@ class Asker:
             self._known[key] = answer
             if len(self._known) > 256:
                 self._known.pop(next(iter(self._known)))
-            with self._lock:
-                started = self._session.started
-                own = started is not None and (
-                    started.run_id == request.run_id
-                    if request.run_id
-                    else started.card.model == request.model and not self._session.replaying
-                )
-                if own:  # a recording holds answers about its own run and model alone
-                    self._session.inspections.append(
-                        Inspection(name=request.name, params=request.params, answer=answer)
-                    )
+            self._record(request, answer)
             reply(answer, "")
+
+    def _record(self, request: InspectRequest, answer: Answer) -> None:
+        """Keep the answer with the run on screen, if it is about that run or about that run's model."""
+        with self._lock:
+            started = self._session.started
+            if started is None or self._session.replaying:
+                return
+            own = started.run_id == request.run_id if request.run_id else started.card.model == request.model
+            item = Inspection(name=request.name, params=request.params, answer=answer)
+            if own and item not in self._session.inspections:
+                self._session.inspections.append(item)

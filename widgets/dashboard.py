@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl
 import ipywidgets as ipw
 
 from lab.backend.connect import connect
-from lab.backend.protocol import DEFAULT_MODEL, Backend
+from lab.backend.protocol import DEFAULT_MODEL, Backend, RunRequest
 from lab.errors import LabError
-from lab.events import ModelFacts, Recording, RunStarted
+from lab.events import ModelFacts, Recording, RunStarted, is_final
 from lab.experiments.registry import get_experiment
 from lab.settings import REPLAY
 from widgets.asker import Asker
@@ -23,7 +23,7 @@ from widgets.exporting import export_items, make_export
 from widgets.parts import Parts
 from widgets.proof_words import proof_state
 from widgets.pump import Pump
-from widgets.session import ACTIVE, Session, Trouble, request_of
+from widgets.session import ACTIVE, Session, Trouble
 
 log = logging.getLogger(__name__)
 
@@ -122,8 +122,7 @@ class Dashboard(ipw.VBox):
             self._not_joined(Trouble("The model process could not be reached.", "Run `lab doctor` in a terminal."))
             return
         if self._autorun and not self._closed:
-            # alone on this machine a visitor sees a live run; among others, a recording of the same card will do
-            self._run(fresh=self._connected().health().runs_active == 0)
+            self.run()
 
     def _not_joined(self, trouble: Trouble) -> None:
         """Say it, unless the page already shows an error that came first."""
@@ -153,16 +152,23 @@ class Dashboard(ipw.VBox):
     # what a visitor does; called on the kernel's main thread
 
     def run(self) -> None:
-        """Start a run with the present controls. The same card once more is run afresh."""
-        self._run(fresh=self._params == self._last_params)
+        """Start a run with the present controls.
 
-    def _run(self, *, fresh: bool) -> None:
+        Alone on this machine, or with the same card once more, it is a live run; among other visitors a
+        recording of the same card will do, and is marked as one.
+        """
         with self.pump.lock:
             params, model = dict(self._params), self._model
+            again = params == self._last_params
             self._last_params = params
             self.cursor.step = self.cursor.hover = self.cursor.locked = None
             self._playing = False
-        self.session.run(self._connected, request_of(self.experiment, params, model, fresh=fresh))
+
+        def request(backend: Backend) -> RunRequest:
+            fresh = again or backend.health().runs_active == 0
+            return RunRequest(experiment=self.experiment, params=params, model=model, fresh=fresh)
+
+        self.session.run(self._connected, request)
 
     def stop(self) -> None:
         """Stop the living run."""
@@ -235,7 +241,7 @@ class Dashboard(ipw.VBox):
         self.views.settle()
         self.pump.touch()
         if rerun:
-            self._run(fresh=False)
+            self.run()
 
     def _checked(self, params: dict[str, Any]) -> dict[str, Any]:
         good = dict(self._params)
@@ -265,6 +271,8 @@ class Dashboard(ipw.VBox):
             self.views.reset()
         else:
             self.views.fold(event)
+            if is_final(event):
+                self.views.settle()  # what the pictures ask is recorded with the run
 
     def _show_first(self, recording: Path | None) -> None:
         chosen = recording or (Path(os.environ[REPLAY]) if os.environ.get(REPLAY) else None)

@@ -66,9 +66,9 @@ def _figures(state: KVCacheState) -> str:
         first = state.prefill_ledgers[0] if state.prefill_ledgers else ledger
         value, unit = split_bytes(sum(first.layer_bytes) / max(first.cache_length, 1))
         shown.append((value, f"{unit} a token"))
-    ratio = state.speedup_at(max((i for i in state.uncached if i <= last), default=0))
-    if ratio:
-        shown.append((f"{ratio:.1f}", "× faster with it"))
+    speedup = state.speedup_at(last)
+    if speedup is not None:
+        shown.append((f"{speedup.ratio:.1f}", "× faster with it"))
     return "".join(f"<div><b>{escape(v)}</b><small>{escape(u)}</small></div>" for v, u in shown)
 
 

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from lab.backend.protocol import Backend, RunRequest, RunStream
 from lab.errors import LabError
@@ -96,8 +96,12 @@ class Session:
                 self._take(event)
         self._changed()
 
-    def run(self, backend: Callable[[], Backend], request: RunRequest) -> None:
-        """Start a run; the picture on screen stays until its first event comes. A run that lives is given up."""
+    def run(self, backend: Callable[[], Backend], request: Callable[[Backend], RunRequest]) -> None:
+        """Start a run; the picture on screen stays until its first event comes. A run that lives is given up.
+
+        Args:
+            backend, request: called in the reading thread, in this order.
+        """
         self.stop()
         with self._lock:
             self._turn += 1
@@ -132,9 +136,10 @@ class Session:
             self.trouble = None
         self._changed()
 
-    def _read(self, turn: int, backend: Callable[[], Backend], request: RunRequest) -> None:
+    def _read(self, turn: int, backend: Callable[[], Backend], request: Callable[[Backend], RunRequest]) -> None:
         try:
-            stream = backend().run(request)
+            joined = backend()
+            stream = joined.run(request(joined))
         except LabError as error:
             self._failed(turn, Trouble(error.message, error.remedy, error.code))
             return
@@ -228,8 +233,3 @@ _UNEXPECTED = Trouble(
     "Something went wrong that the lab did not expect.",
     "The server's log says what. Run again, or run `lab doctor` in a terminal.",
 )
-
-
-def request_of(experiment: str, params: dict[str, Any], model: str, *, fresh: bool) -> RunRequest:
-    """The request that the page's controls describe."""
-    return RunRequest(experiment=experiment, params=params, model=model, fresh=fresh)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import json
 import socket
 import threading
@@ -19,7 +20,9 @@ from lab.events import Event, ModelFacts, Proof, RunCancelled, RunFailed, RunFin
 from lab.events.codec import from_json
 from lab.experiments.base import ExperimentInfo
 
-REMEDY = "It is started again by `lab up`; try again in a moment. Alone it starts with `lab serve`."
+log = logging.getLogger(__name__)
+
+REMEDY = "A lab that is up starts it again: try once more in a moment. If it stays away, run `lab doctor`."
 SILENCE_S = 20.0
 """A stream says every few seconds that its run lives; silence for so long means that it does not."""
 
@@ -117,7 +120,8 @@ def _checked(response: httpx.Response) -> bytes:
 
 
 def _unreachable(error: Exception) -> BackendUnavailable:
-    return BackendUnavailable(f"The model process cannot be reached ({type(error).__name__}).", remedy=REMEDY)
+    log.info("the model process cannot be reached: %r", error)
+    return BackendUnavailable("The model process cannot be reached.", remedy=REMEDY)
 
 
 class HttpStream:
@@ -147,7 +151,8 @@ class HttpStream:
         except LabError as error:
             event = RunFailed(code=error.code, message=error.message, remedy=error.remedy)
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
-            event = self._broken(type(error).__name__)
+            log.info("a run's stream broke: %r", error)
+            event = self._broken()
         finally:
             self._reading = False
         self._proved = self._proved or isinstance(event, Proof)
@@ -162,7 +167,7 @@ class HttpStream:
         for line in self._lines:
             if line.strip() or self._closed.is_set():
                 return decode_line(line)
-        return self._broken("the connection was closed")
+        return self._broken()
 
     def close(self) -> None:
         """Give the run up."""
@@ -177,5 +182,5 @@ class HttpStream:
             self._response.close()
 
     @staticmethod
-    def _broken(why: str) -> RunFailed:
-        return RunFailed(code="backend", message=f"The model process went away during the run ({why}).", remedy=REMEDY)
+    def _broken() -> RunFailed:
+        return RunFailed(code="backend", message="The model process went away during the run.", remedy=REMEDY)

@@ -120,13 +120,14 @@ class ProgressLine:
         if isinstance(event, Progress):
             self._set(event.stage, event.done, event.total)
         elif isinstance(event, Loading):
+            share = "" if event.fraction is None else f", {event.fraction:.0%}"
             done = None if event.fraction is None else round(event.fraction * 100)
-            self._set(event.stage, done or 0, None if done is None else 100)
+            self._set(event.stage, done or 0, None if done is None else 100, words=event.stage + share)
         elif isinstance(event, Queued):
             before = "next" if event.position == 0 else f"{event.position} before it"
             self._set(f"waiting for its turn ({before})", 0, None)
 
-    def _set(self, stage: str, done: int, total: int | None) -> None:
+    def _set(self, stage: str, done: int, total: int | None, words: str = "") -> None:
         stage = printable(stage)
         if self._bar is not None:
             self._bar.update(self._task, description=stage, completed=done, total=total)
@@ -135,4 +136,4 @@ class ProgressLine:
             now = time.monotonic()
             if stage != last_stage or now - last_time >= LINE_EVERY_S:
                 self._last_line = (stage, now)
-                say(stage if total is None else f"{stage}: {done} of {total}")
+                say(printable(words) or (stage if total is None else f"{stage}: {done} of {total}"))

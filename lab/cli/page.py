@@ -19,6 +19,7 @@ import httpx
 from lab.errors import BackendUnavailable, BadInput
 from lab.settings import BACKEND_TOKEN, BACKEND_URL, DEFAULT_PORT, REPLAY
 
+READY_PROBE = "voila/templates/base/static/voila.js"
 PORTS_TRIED = 50
 STOP_S = 8.0
 POLL_S = 0.1
@@ -123,7 +124,7 @@ class PageServer:
             while not stop.is_set():
                 self.check()
                 with contextlib.suppress(httpx.HTTPError):
-                    client.get(self._probe + "static/nothing")  # any answer will do, and this one starts no kernel
+                    client.head(self._probe + READY_PROBE)  # any answer will do, and this one starts no kernel
                     return
                 if time.monotonic() > deadline:
                     raise BackendUnavailable(

@@ -52,6 +52,8 @@ def findings(observed: Sequence[Observation], name_token: Callable[[int], str] =
     Args:
         observed: the passes in order; the first came out of the prefill.
         name_token: shows a token to a person.
+
+    Words count new tokens from 1, as a page does; `Finding.index` counts from 0.
     """
     found = [_tokens(observed, name_token), _positions(observed), _stored(observed)]
     return sorted((f for f in found if f is not None), key=lambda f: f.index)
@@ -63,8 +65,8 @@ def _tokens(observed: Sequence[Observation], name_token: Callable[[int], str]) -
         if due != fed:
             again = " the last prompt token a second time," if index == 1 and fed == observed[0].fed_token_id else ""
             words = (
-                f"the pass for new token {index} was fed {name_token(fed)},{again} where the token chosen just before, "
-                f"{name_token(due)}, was due"
+                f"the pass for new token {index + 1} was fed {name_token(fed)},{again} where the token chosen just "
+                f"before, {name_token(due)}, was due"
             )
             return Finding("token", index, words)
     return None
@@ -82,7 +84,7 @@ def _positions(observed: Sequence[Observation]) -> Finding | None:
     else:
         others = f", {seen.fed_position - due:+d}, and so in {_times(len(wrong), len(observed) - index)}"
     words = (
-        f"the pass for new token {index} was given position {seen.fed_position} where {due} was due: "
+        f"the pass for new token {index + 1} was given position {seen.fed_position} where {due} was due: "
         f"{due} positions (0 to {due - 1}) had gone before{others}"
     )
     return Finding("position", index, words)
@@ -105,8 +107,8 @@ def _stored(observed: Sequence[Observation]) -> Finding | None:
         others = f"; the other {rest} hold all that is due" if rest else ""
         how = "fewer" if held < due else "more"
         words = (
-            f"after new token {index} {which} {holds} {held} positions, {abs(due - held)} {how} than the {due} that "
-            f"{seen.length} tokens fed leave there{others}"
+            f"after new token {index + 1} {which} {holds} {held} positions, {abs(due - held)} {how} than the {due} "
+            f"that {seen.length} tokens fed leave there{others}"
         )
         return Finding("cache", index, words)
     return None

@@ -55,18 +55,15 @@ def _formula(state: KVCacheState) -> str:
 
 
 def _faster(state: KVCacheState, upto: int) -> dict[str, Any]:
-    known = [i for i in sorted(state.uncached) if 0 < i <= upto]
-    if not known:
-        if not state.compares:
-            return _figure("faster", None, "× faster with it", MEASURED, "not compared: see Compare")
-        return _figure("faster", None, "× faster with it", MEASURED, "both are really run")
-    at = known[-1]
-    ratio = state.speedup_at(at) or 0.0
+    speedup = state.speedup_at(upto)
+    if speedup is None:
+        note = "both are really run" if state.compares else "not compared: see Compare"
+        return _figure("faster", None, "× faster with it", MEASURED, note)
     beside = state.finished.ran_beside if state.finished else 0
-    note = f"{state.tokens[at].ms:.0f} ms against {state.uncached[at].ms:.0f} ms"
+    note = f"{speedup.with_ms:.0f} ms against {speedup.without_ms:.0f} ms, medians of {speedup.steps} tokens"
     if beside:
         note += f"; under load, {beside} other run{'s' if beside > 1 else ''} beside it"
-    return _figure("faster", f"{ratio:.1f}", f"× faster, token {at + 1}", MEASURED, note)
+    return _figure("faster", f"{speedup.ratio:.1f}", f"× faster, token {speedup.index + 1}", MEASURED, note)
 
 
 def _computed(state: KVCacheState, upto: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from statistics import median
 
 from lab.events import Event, Proof, RunFinished, RunStarted
 from lab.events.kv_cache import (
@@ -13,6 +14,25 @@ from lab.events.kv_cache import (
     TokenDecoded,
     UncachedToken,
 )
+
+
+SPEEDUP_STEPS = 5
+"""Steps whose medians are compared: one slow step then says nothing."""
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """Median milliseconds a token over the last `steps` tokens up to `index`, with and without the cache."""
+
+    index: int
+    steps: int
+    with_ms: float
+    without_ms: float
+
+    @property
+    def ratio(self) -> float:
+        """Above 1 the cache is faster."""
+        return self.without_ms / self.with_ms
 
 
 @dataclass
@@ -78,11 +98,14 @@ class KVCacheState:
                 return self.ledgers[i]
         return self.prefill_ledgers[-1] if self.prefill_ledgers else None
 
-    def speedup_at(self, index: int) -> float | None:
-        """Time without the cache over time with it, for one decode step: both were really run."""
-        if not 0 < index < self.steps or index not in self.uncached:
+    def speedup_at(self, index: int) -> Speedup | None:
+        """With against without over the last decode steps up to `index` for which both were really run."""
+        both = [i for i in sorted(self.uncached) if 0 < i <= min(index, self.steps - 1)][-SPEEDUP_STEPS:]
+        if not both:
             return None
-        return self.uncached[index].ms / self.tokens[index].ms if self.tokens[index].ms > 0 else None
+        with_ms = median(self.tokens[i].ms for i in both)
+        without_ms = median(self.uncached[i].ms for i in both)
+        return Speedup(both[-1], len(both), with_ms, without_ms) if with_ms > 0 else None
 
     def prefill_ms(self) -> float:
         """The whole prefill, milliseconds."""

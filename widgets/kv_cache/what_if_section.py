@@ -105,7 +105,9 @@ class WhatIfSection:
 def _entry(curve: dict[str, Any]) -> str:
     fits = curve["fits"]
     room = "any context fits" if fits is None else f"fits up to {fits:,} tokens"
-    return f"{curve['name']}: {format_bytes(curve['bytes_per_token'])} a token, {room}"
+    made_for = curve.get("beyond_context")
+    limit = f" (made for {made_for:,})" if made_for is not None and (fits is None or fits > made_for) else ""
+    return f"{curve['name']}: {format_bytes(curve['bytes_per_token'])} a token, {room}{limit}"
 
 
 _SCHEMA: dict[str, Any] = {

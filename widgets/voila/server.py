@@ -38,7 +38,14 @@ def page_resources() -> dict[str, Any]:
 def configuration(*, host: str, port: int, base_url: str = "/") -> dict[str, dict[str, Any]]:
     """Voila's settings as plain data, by class."""
     return {
-        "Voila": {"ip": host, "port": port, "port_retries": 0, "open_browser": False, "base_url": base_url},
+        "Voila": {
+            "ip": host,
+            "port": port,
+            "port_retries": 0,
+            "open_browser": False,
+            "base_url": base_url,
+            "log_level": "WARN",
+        },
         "VoilaConfiguration": {
             "template": TEMPLATE,
             "theme": "light",

@@ -175,6 +175,6 @@ PRESETS = (
     ),
     Preset(
         question="What if one layer forgets?",
-        params={"break_run": "drop_layer_cache", "max_new_tokens": 32, "without_cache_tokens": 0},
+        params={"break_run": "drop_layer_cache", "max_new_tokens": 32},
     ),
 )

@@ -115,7 +115,7 @@ def _parted(evidence: Evidence, at: int) -> tuple[Verdict, str]:
         return "different", f"After {at} equal tokens {longer} went on and the other had ended."
     gap = evidence.reference.gaps[at]
     words = (
-        f"At new token {at} this run has {name(ours[at])} and generate() {name(theirs[at])}, whose two largest logits "
+        f"At new token {at + 1} this run has {name(ours[at])} and generate() {name(theirs[at])}, whose two largest logits "
         f"there are {gap:.3g} apart"
     )
     if not evidence.do_sample:
@@ -137,7 +137,7 @@ def _twin_words(evidence: Evidence, at: int, *, tie: bool) -> str:
     if at >= len(evidence.token_ids):
         return f"The run without the cache went on after {at} equal tokens where the one with it had ended."
     words = (
-        f"The run without the cache has {name(evidence.uncached_ids[at])} at new token {at}, the one with it "
+        f"The run without the cache has {name(evidence.uncached_ids[at])} at new token {at + 1}, the one with it "
         f"{name(evidence.token_ids[at])}"
     )
     return f"{words}: a tie, either is right in {evidence.dtype}." if tie else f"{words}."
