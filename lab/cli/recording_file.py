@@ -51,6 +51,11 @@ class RecordingFile:
                 path.unlink()
         return self.out.stat().st_size
 
+    def give_up(self) -> None:
+        """Close the spool and leave it: `lab replay` shows what it holds."""
+        with contextlib.suppress(RecordingError), self._spool:
+            pass
+
     def discard(self) -> None:
         """Remove the spool: there is nothing to keep."""
         with self._spool:

@@ -153,6 +153,7 @@ def _follow(stream: RunStream, file: RecordingFile | None, *, progress: bool) ->
                 try:
                     file.write(event)
                 except RecordingError as error:
+                    file.give_up()
                     file, trouble = None, error
                     stream.close()
             line.show(event)

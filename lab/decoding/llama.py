@@ -14,7 +14,8 @@ queries (Ainslie et al. 2023); the arithmetic is that of transformers' `models/l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from time import perf_counter
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from transformers.cache_utils import Cache
 from transformers.models.llama import modeling_llama as llama
 
 from lab.decoding import cache_layout
+from lab.decoding.chunks import CHUNK_OF_LAYERS, PAUSE_MS
 from lab.decoding.llama_fits import why_not
 from lab.decoding.llama_layer import Norm, Scratch, TokenLayer
 from lab.decoding.matvec import matvecs, out_features
@@ -42,6 +44,7 @@ class LlamaPass:
     """
 
     name = "llama"
+    chunk = CHUNK_OF_LAYERS
 
     def __init__(self, model: nn.Module, capacity: int, *, layers: tuple[int, ...] = ()) -> None:
         reason = why_not(model)
@@ -76,9 +79,18 @@ class LlamaPass:
 
     def __call__(self, ids: Sequence[int], start: int, *, last: bool, attention: bool) -> Tensor | None:
         self._weights.clear()
+        if len(ids) == 1:
+            return self._one(ids[0], start, last=last, attention=attention)
+        return _drained(self._chunk(ids, start, last=last, attention=attention))
+
+    def sliced(
+        self, ids: Sequence[int], start: int, *, last: bool, attention: bool
+    ) -> Generator[None, None, Tensor | None]:
+        self._weights.clear()
         if len(ids) > 1:
-            return self._chunk(ids, start, last=last, attention=attention)
-        return self._one(ids[0], start, last=last, attention=attention)
+            return (yield from self._chunk(ids, start, last=last, attention=attention))
+        with torch.inference_mode():
+            return self._one(ids[0], start, last=last, attention=attention)
 
     def take_attention(self) -> list[Tensor]:
         kept = [self._weights[layer].float() for layer in self._traced]
@@ -101,34 +113,58 @@ class LlamaPass:
         logits: Tensor = self._logits.float()
         return logits
 
-    def _chunk(self, ids: Sequence[int], start: int, *, last: bool, attention: bool) -> Tensor | None:
+    def _chunk(
+        self, ids: Sequence[int], start: int, *, last: bool, attention: bool
+    ) -> Generator[None, None, Tensor | None]:
+        """Several tokens, layer by layer, pausing between two layers when the slice has become long."""
         model, count = self._model, len(ids)
-        hidden = model.model.embed_tokens(torch.tensor([ids], device=self._table.device))
-        cos, sin = self._cos[None, start : start + count], self._sin[None, start : start + count]
-        mask = None
-        if start:
-            mask = torch.ones(count, start + count, dtype=torch.bool, device=hidden.device).tril_(start)
-        for index, layer in enumerate(model.model.layers[: model.config.num_hidden_layers]):
-            attn = layer.self_attn
-            x = layer.input_layernorm(hidden)
-            query, key, value = (
-                projection(x).view(1, count, -1, attn.head_dim).transpose(1, 2)
-                for projection in (attn.q_proj, attn.k_proj, attn.v_proj)
-            )
-            query, key = llama.apply_rotary_pos_emb(query, key, cos, sin)
-            key, value = self.cache.update(key, value, index)
-            read = functional.scaled_dot_product_attention(
-                query, key, value, attn_mask=mask, is_causal=mask is None, scale=attn.scaling, enable_gqa=True
-            )
-            if attention and index in self._traced:
-                self._weights[index] = _last_row(query, key, attn.scaling)
-            hidden = hidden + attn.o_proj(read.transpose(1, 2).reshape(1, count, -1))
-            hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        began = perf_counter()
+        with torch.inference_mode():
+            hidden = model.model.embed_tokens(torch.tensor([ids], device=self._table.device))
+            mask = None
+            if start:
+                mask = torch.ones(count, start + count, dtype=torch.bool, device=hidden.device).tril_(start)
+        for index in range(model.config.num_hidden_layers):
+            with torch.inference_mode():
+                hidden = self._chunk_layer(index, hidden, start, mask, attention=attention)
+            if (perf_counter() - began) * 1e3 > PAUSE_MS:
+                yield None
+                began = perf_counter()
         if not last:
             return None
-        logits: Tensor = model.lm_head(model.model.norm(hidden[:, -1:]))
-        last_row: Tensor = logits[0, -1].float()
+        with torch.inference_mode():
+            logits: Tensor = model.lm_head(model.model.norm(hidden[:, -1:]))
+            last_row: Tensor = logits[0, -1].float()
         return last_row
+
+    def _chunk_layer(self, index: int, hidden: Tensor, start: int, mask: Tensor | None, *, attention: bool) -> Tensor:
+        layer, count = self._model.model.layers[index], hidden.shape[1]
+        attn = layer.self_attn
+        cos, sin = self._cos[None, start : start + count], self._sin[None, start : start + count]
+        x = layer.input_layernorm(hidden)
+        query, key, value = (
+            projection(x).view(1, count, -1, attn.head_dim).transpose(1, 2)
+            for projection in (attn.q_proj, attn.k_proj, attn.v_proj)
+        )
+        query, key = llama.apply_rotary_pos_emb(query, key, cos, sin)
+        key, value = self.cache.update(key, value, index)
+        read = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=mask is None, scale=attn.scaling, enable_gqa=True
+        )
+        if attention and index in self._traced:
+            self._weights[index] = _last_row(query, key, attn.scaling)
+        hidden = hidden + attn.o_proj(read.transpose(1, 2).reshape(1, count, -1))
+        result: Tensor = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        return result
+
+
+def _drained(steps: Generator[None, None, Tensor | None]) -> Tensor | None:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            row: Tensor | None = end.value
+            return row
 
 
 def _last_row(query: Tensor, key: Tensor, scaling: float) -> Tensor:

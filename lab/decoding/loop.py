@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from lab.decoding import cache_layout
 from lab.decoding.choose_pass import choose_pass
-from lab.decoding.chunks import prefill_chunk
 from lab.decoding.sampling import Sampling
 from lab.decoding.steps import Chooser, Decoded, Prefilled, Step
 from lab.decoding.trace import Trace
@@ -64,15 +63,12 @@ def decode(
     yield None
 
     logits: Tensor | None = None
-    chunk = prefill_chunk(model)
-    for start in range(0, len(prompt), chunk):
-        stop = min(start + chunk, len(prompt))
+    for start in range(0, len(prompt), runner.chunk):
+        stop = min(start + runner.chunk, len(prompt))
         last = stop == len(prompt)
-        began = perf_counter()
-        with torch.inference_mode():
-            logits = runner(prompt[start:stop], start, last=last, attention=last and choice.wants_attention)
-            _wait(model)
-        yield Prefilled(start, stop, (perf_counter() - began) * 1e3, runner.cache)
+        through = runner.sliced(prompt[start:stop], start, last=last, attention=last and choice.wants_attention)
+        logits, ms = yield from _timed(through, model)
+        yield Prefilled(start, stop, ms, runner.cache)
 
     began = perf_counter()
     with torch.inference_mode():
@@ -118,34 +114,45 @@ def decode_uncached(
     prompt = _checked(model, prompt_ids, max_new_tokens, trace, "nothing")
     ends = frozenset(end_token_ids)
     choice = _choice(model, sampling, trace)
-    chunk = prefill_chunk(model)
     capacity = len(prompt) + max_new_tokens
     runner = choose_pass(model, capacity, layers=trace.attention_layers, fast=fast, mistake="nothing")
     yield None
     while True:
         ids = [*prompt, *choice.token_ids]
-        ms = 0.0
+        whole_ms = 0.0
         runner.forget()
-        began = perf_counter()
-        step: Step | None = None
-        for start in range(0, len(ids), chunk):
-            stop = min(start + chunk, len(ids))
+        logits: Tensor | None = None
+        for start in range(0, len(ids), runner.chunk):
+            stop = min(start + runner.chunk, len(ids))
             last = stop == len(ids)
-            with torch.inference_mode():
-                logits = runner(ids[start:stop], start, last=last, attention=last and choice.wants_attention)
-                if last:
-                    step = choice.step(_present(logits), runner, (ids[-1], len(ids) - 1), len(ids))
-                else:
-                    _wait(model)
-            ms += (perf_counter() - began) * 1e3
+            through = runner.sliced(ids[start:stop], start, last=last, attention=last and choice.wants_attention)
+            logits, ms = yield from _timed(through, model)
+            whole_ms += ms
             if not last:
                 yield None
-                began = perf_counter()
-        assert step is not None  # noqa: S101 - the last chunk makes it
-        step.ms = ms
+        began = perf_counter()
+        with torch.inference_mode():
+            step = choice.step(_present(logits), runner, (ids[-1], len(ids) - 1), len(ids))
+        step.ms = whole_ms + (perf_counter() - began) * 1e3
         yield step
         if step.token_id in ends or len(choice.token_ids) >= max_new_tokens:
             return Decoded(choice.token_ids, None, runner.name, None, choice.capped)
+
+
+def _timed(
+    through: Generator[None, None, Tensor | None], model: nn.Module
+) -> Generator[None, None, tuple[Tensor | None, float]]:
+    """Hand on the pauses of a pass; its logits and its own milliseconds, those of the pauses left out."""
+    ms = 0.0
+    while True:
+        began = perf_counter()
+        try:
+            next(through)
+        except StopIteration as end:
+            _wait(model)
+            return end.value, ms + (perf_counter() - began) * 1e3
+        ms += (perf_counter() - began) * 1e3
+        yield None
 
 
 def _choice(model: nn.Module, sampling: Sampling, trace: Trace) -> Chooser:

@@ -5,7 +5,7 @@ A pass holds no context between calls; hooks live on a shell of the model that b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
 from lab.decoding import cache_layout
+from lab.decoding.chunks import prefill_chunk
 from lab.errors import BadInput, ModelError
 from lab.models.shell import make_shell
 
@@ -23,10 +24,12 @@ class Pass(Protocol):
     Attributes:
         name: "transformers" or "llama": which way the tokens go.
         cache: what the layers remember; filled by the calls.
+        chunk: prompt tokens that go through at a time.
     """
 
     name: str
     cache: Cache
+    chunk: int
 
     def __call__(self, ids: Sequence[int], start: int, *, last: bool, attention: bool) -> Tensor | None:
         """Send `ids` through the layers at positions start, start + 1, ...
@@ -38,6 +41,12 @@ class Pass(Protocol):
         Returns:
             (vocab,) logits in fp32; the next call may write over them.
         """
+        ...
+
+    def sliced(
+        self, ids: Sequence[int], start: int, *, last: bool, attention: bool
+    ) -> Generator[None, None, Tensor | None]:
+        """The same as a call, pausing where it can. It enters and leaves inference mode between pauses."""
         ...
 
     def forget(self) -> None:
@@ -79,6 +88,7 @@ class TransformersPass:
         self, model: nn.Module, capacity: int, *, layers: tuple[int, ...] = (), trim_mask_of: int | None = None
     ) -> None:
         self._original, self._capacity = model, capacity
+        self.chunk = prefill_chunk(model)
         self._kept: dict[int, Tensor] = {}
         self._keep = False
         self._layers = layers
@@ -99,6 +109,13 @@ class TransformersPass:
             self._options["logits_to_keep"] = 1
         self._takes_positions = cache_layout.forward_takes(model, "position_ids")
         self.forget()
+
+    def sliced(
+        self, ids: Sequence[int], start: int, *, last: bool, attention: bool
+    ) -> Generator[None, None, Tensor | None]:
+        yield from ()  # the model's own forward runs whole
+        with torch.inference_mode():
+            return self(ids, start, last=last, attention=attention)
 
     def forget(self) -> None:
         self.cache: Cache = cache_layout.new_cache(self._original, self._capacity)

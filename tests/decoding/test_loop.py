@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from lab.decoding import chunks
+from lab.decoding import chunks, llama
+from lab.decoding.llama import LlamaPass
 from lab.decoding.loop import Decoded, Prefilled, Step, decode, decode_uncached
 from lab.decoding.sampling import Sampling
 from lab.decoding.trace import Trace
@@ -64,6 +65,7 @@ def test_prefill_goes_in_chunks_and_the_first_token_comes_out_of_it(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "CHUNK", 32)
+    monkeypatch.setattr(LlamaPass, "chunk", 32)
     model = tiny("llama").model
     prompt = [(7 * i) % 300 for i in range(70)]
     for fast in (True, False):
@@ -83,6 +85,21 @@ def test_prefill_goes_in_chunks_and_the_first_token_comes_out_of_it(
     assert [i.computed for i in items if i] == [70, 71]
     assert end_uncached.token_ids == end.token_ids
     assert end_uncached.cache is None
+
+
+def test_a_pass_that_pauses_between_layers_makes_the_same_sums(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("llama").model
+    prompt = [(7 * i) % 300 for i in range(70)]
+    items, end = drain(decode(model, prompt, max_new_tokens=3, trace=Trace("full", layers=(0, 1)), fast=True))
+    monkeypatch.setattr(llama, "PAUSE_MS", 0.0)
+    paused, same = drain(decode(model, prompt, max_new_tokens=3, trace=Trace("full", layers=(0, 1)), fast=True))
+    assert [i for i in items if i is None] == [None]
+    assert [i for i in paused if i is None] == [None] * (1 + model.config.num_hidden_layers)
+    assert same.token_ids == end.token_ids
+    for one, other in zip([i for i in items if i], [i for i in paused if i], strict=True):
+        if isinstance(one, Step):
+            assert one.log_prob == other.log_prob
+            assert torch.equal(one.attention, other.attention)
 
 
 def test_chunk_shrinks_with_size_and_grows_with_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import torch
 from kv_cache_runs import Ran, run_to_end
 from transformers import DynamicCache, GenerationConfig, StaticCache
 
+from lab.decoding.llama import LlamaPass
 from lab.decoding.loop import decode
 from lab.events import ArrayData
 from lab.events.kv_cache import AttentionRead, CacheLedger, PrefillChunk, PromptEncoded, TokenDecoded, UncachedToken
@@ -148,7 +149,8 @@ def test_sampling_is_generate_with_the_seed(tiny: Tiny, kind: str) -> None:
     assert again.outcome.token_ids != ran.outcome.token_ids
 
 
-def test_a_prompt_of_several_chunks(tiny: Tiny) -> None:
+def test_a_prompt_of_several_chunks(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LlamaPass, "chunk", 100)
     for kind in ("llama", "gemma3"):
         loaded = tiny(kind)
         ran = run_to_end(loaded, prompt=PROMPT * 60, max_new_tokens=6, without_cache_tokens=2)

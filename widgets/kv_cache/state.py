@@ -15,7 +15,6 @@ from lab.events.kv_cache import (
     UncachedToken,
 )
 
-
 SPEEDUP_STEPS = 5
 """Steps whose medians are compared: one slow step then says nothing."""
 

@@ -115,8 +115,8 @@ def _parted(evidence: Evidence, at: int) -> tuple[Verdict, str]:
         return "different", f"After {at} equal tokens {longer} went on and the other had ended."
     gap = evidence.reference.gaps[at]
     words = (
-        f"At new token {at + 1} this run has {name(ours[at])} and generate() {name(theirs[at])}, whose two largest logits "
-        f"there are {gap:.3g} apart"
+        f"At new token {at + 1} this run has {name(ours[at])} and generate() {name(theirs[at])}, whose two largest "
+        f"logits there are {gap:.3g} apart"
     )
     if not evidence.do_sample:
         limit = tolerance(evidence, at)
