@@ -2,7 +2,8 @@
 
 A widget's comm drops messages above about a thousand a second, and two threads that write to one
 plot lose points silently. So whoever changes state only marks it as changed, and the pump writes
-what is true now, at most `rate_hz` times a second, and once more at the end.
+what is true now, at most `rate_hz` times a second, and once more at the end. The rate is low: where the
+browser shares the processors with the model, each drawing slows the run that it shows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-RATE_HZ = 15.0
+RATE_HZ = 6.0
 
 
 class Pump:

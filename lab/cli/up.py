@@ -74,11 +74,13 @@ def run_up(
     *,
     serve: Sequence[str] = SERVE,
     page: Callable[[str, int, Path], Sequence[str]] = voila_command,
+    prepare: Callable[[str], None] | None = None,
 ) -> int:
     """Run until SIGTERM or SIGINT. The exit code.
 
     Args:
         serve, page: how the two processes are started.
+        prepare: fetches and converts the model where it is not here; None is `prepare_model`.
 
     Raises:
         BadInput: the port is in use, the host is not allowed, or the recording needs a lab of its own.
@@ -87,17 +89,22 @@ def run_up(
     # The page runs fixed notebooks and has no password: whoever reaches it may use the model, nothing else.
     check_host(options.host, allow_remote=options.allow_remote, token="a page needs none")  # noqa: S106
     with _only_one() as mine:
-        return _run(options, serve, page) if mine else _join_running(options)
+        return _run(options, serve, page, prepare or prepare_model) if mine else _join_running(options)
 
 
-def _run(options: UpOptions, serve: Sequence[str], page: Callable[[str, int, Path], Sequence[str]]) -> int:
+def _run(
+    options: UpOptions,
+    serve: Sequence[str],
+    page: Callable[[str, int, Path], Sequence[str]],
+    prepare: Callable[[str], None],
+) -> int:
     began = time.monotonic()
     notebooks = notebooks_dir()
     port = choose_port(options.host, options.port)
     stop = threading.Event()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_stop_on_signals(stop))
-        prepare_model(options.model)
+        prepare(options.model)
         command = [*serve, "--model", options.model, "--threads", str(options.threads)]
         process = ModelProcess(command, restarted=say)
         stack.callback(process.stop)

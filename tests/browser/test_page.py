@@ -154,6 +154,23 @@ def test_stop_and_the_next_run(lab: Lab, visit: Any) -> None:
     page.wait_proof("4 of 4 tokens")
 
 
+def test_the_words_beside_the_bar_follow_the_run(lab: Lab, visit: Any) -> None:
+    page = visit(lab.page(autorun="0"))
+    page.wait_ready()
+    page.page.evaluate(
+        """() => {
+            window.notes = new Set();
+            const note = document.querySelector('.lab-runner');
+            new MutationObserver(() => window.notes.add(note.innerText)).observe(note, {
+                subtree: true, childList: true, characterData: true,
+            });
+        }"""
+    )
+    page.run("The tide comes in and", 12)
+    page.wait_proof("12 of 12 tokens")
+    assert len({note for note in page.page.evaluate("[...window.notes]") if "token" in note}) >= 3
+
+
 def test_killing_the_model_process_is_said_and_mended(lab: Lab, visit: Any) -> None:
     page = visit(lab.page(autorun="0"))
     page.wait_ready()

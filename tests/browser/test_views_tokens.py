@@ -125,10 +125,10 @@ def test_a_long_text_is_folded_and_opens(open_gallery: Open) -> None:
 
 def test_weights_shade_the_chips(open_gallery: Open) -> None:
     page = open_gallery("weighted")
-    grounds = page.locator("#weighted [data-index]").evaluate_all(
-        "nodes => nodes.slice(0, 4).map(node => getComputedStyle(node).backgroundColor)"
+    bars = page.locator("#weighted [data-index]").evaluate_all(
+        "nodes => nodes.slice(0, 4).map(node => getComputedStyle(node).boxShadow)"
     )
-    assert grounds[0] != grounds[3]
+    assert bars[0] != bars[3]
     set_state(page, "weighted", weights=None)
     expect(page.locator("#weighted .lab-weighted")).to_have_count(0)
 

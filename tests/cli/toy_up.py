@@ -18,7 +18,7 @@ def page(host: str, port: int, notebooks: Path) -> list[str]:
 @in_words
 def main(port: int | None = None) -> None:
     options = UpOptions(port=port, browser=False)
-    code = run_up(options, serve=(sys.executable, "-m", "backend.toy_server"), page=page)
+    code = run_up(options, serve=(sys.executable, "-m", "backend.toy_server"), page=page, prepare=lambda _: None)
     heavy = [name for name in ("torch", "transformers", "voila") if name in sys.modules]
     print(f"heavy: {heavy}", file=sys.stderr)
     raise typer.Exit(code)
