@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from lab.models.atomic import build_directory
 
 # Builds TARGET with a file of the builder's pid; notes each build; waits in the middle while GATE exists.
 BUILDER = """
-import sys, time
+import sys, threading
 from pathlib import Path
 from lab.models.atomic import build_directory
 target, log, gate = map(Path, sys.argv[1:4])
@@ -24,7 +25,7 @@ def build(directory):
         file.write("build\\n")
     (directory / "half").write_text("half")
     while gate.exists():
-        time.sleep(0.01)
+        threading.Event().wait(0.01)
     (directory / "whole").write_text("whole")
 build_directory(target, build, is_complete=lambda d: (d / "whole").is_file())
 """
@@ -39,7 +40,7 @@ def wait_for(condition: object, seconds: float = 20) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
-        time.sleep(0.01)
+        threading.Event().wait(0.01)
 
 
 def partials(place: Path) -> list[Path]:
