@@ -28,7 +28,7 @@ def proof_state(session: Session) -> dict[str, Any]:
 def words(proof: Proof) -> str:
     """One sentence."""
     claim = proof.claim[:1].upper() + proof.claim[1:]
-    count = f"{proof.matched} of {proof.compared} tokens"
+    count = f"{proof.matched:,} of {proof.compared:,} {proof.unit}"
     match proof.verdict:
         case "equal":
             return f"{claim}: {count}"

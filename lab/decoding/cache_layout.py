@@ -8,7 +8,7 @@ of shape (batch, kv_head, position, head_dim). A sliding layer keeps window - 1 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,6 +167,77 @@ def layer_to_empty(cache: Cache) -> int:
     kinds = [_kind(layer) for layer in cache.layers]
     free = [i for i, kind in enumerate(kinds) if kinds.index(kind) != i or kinds.count(kind) == 1]
     return min(free, key=lambda i: (abs(i - len(kinds) // 2), i))
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a cache held at one moment, to come back to.
+
+    Attributes:
+        lengths: for each layer, the positions held.
+        tensors: for each layer that replaces its tensors (sliding ones do), those of that moment; else None.
+        seen: for each layer, the positions that had gone through it.
+    """
+
+    lengths: tuple[int, ...]
+    tensors: tuple[tuple[Tensor, Tensor] | None, ...]
+    seen: tuple[int, ...]
+
+
+def mark(cache: Cache) -> Mark:
+    """Remember what `cache` holds now. No tensor is copied."""
+    held: list[tuple[Tensor, Tensor] | None] = []
+    for layer in cache.layers:
+        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+        if isinstance(layer, RoomyLayer) or not isinstance(keys, Tensor) or not isinstance(values, Tensor):
+            held.append(None)
+        else:
+            held.append((keys, values))
+    seen = tuple(int(getattr(layer, "cumulative_length", stored_positions(layer))) for layer in cache.layers)
+    return Mark(stored_lengths(cache), tuple(held), seen)
+
+
+def keep(cache: Cache, since: Mark, rows: Sequence[int]) -> None:
+    """Of the positions appended since `since`, keep these rows, in this order; forget the others.
+
+    Args:
+        rows: ascending indexes into what was appended: `range(n)` crops to the first n, a path picks a branch.
+    """
+    for index, layer in enumerate(cache.layers):
+        before = since.lengths[index]
+        if isinstance(layer, RoomyLayer):
+            if list(rows) != list(range(len(rows))):
+                for buffer in (layer.key_buffer, layer.value_buffer):
+                    if buffer is not None and layer.length > before:
+                        picked = torch.tensor(rows, device=buffer.device) + before
+                        buffer[:, :, before : before + len(rows)] = buffer.index_select(2, picked)
+            layer.length = min(layer.length, before + len(rows))
+            continue
+        _keep_replaced(layer, since, index, rows)
+
+
+def _keep_replaced(layer: Any, since: Mark, index: int, rows: Sequence[int]) -> None:
+    """For a layer that gets new tensors at each update, a full sliding window among them."""
+    keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+    if not isinstance(keys, Tensor) or not isinstance(values, Tensor):
+        return
+    window = int(layer.sliding_window) - 1 if isinstance(layer, DynamicSlidingWindowLayer) else None
+    old = since.tensors[index]
+    seen = int(getattr(layer, "cumulative_length", keys.shape[2]))
+    added = seen - since.seen[index]
+    if added > keys.shape[2]:
+        raise ModelError(
+            f"{added} tokens went through a sliding window of {window} at once, so none of them can be taken back.",
+            remedy="Propose fewer tokens at a time.",
+        )
+    picked = torch.tensor([keys.shape[2] - added + row for row in rows], dtype=torch.long, device=keys.device)
+    fresh = [tensor.index_select(2, picked) for tensor in (keys, values)]
+    if old is not None:
+        fresh = [torch.cat((before, new), dim=2) for before, new in zip(old, fresh, strict=True)]
+    if window is not None:
+        fresh = [tensor[:, :, -window:] for tensor in fresh]
+        layer.cumulative_length = since.seen[index] + len(rows)
+    layer.keys, layer.values = fresh
 
 
 def cache_keyword(model: nn.Module) -> str:

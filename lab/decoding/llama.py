@@ -28,6 +28,9 @@ from lab.decoding.chunks import CHUNK_OF_LAYERS, PAUSE_MS
 from lab.decoding.llama_fits import why_not
 from lab.decoding.llama_layer import Norm, Scratch, TokenLayer
 from lab.decoding.matvec import matvecs, out_features
+from lab.decoding.passes import Rows
+from lab.decoding.products import linear_rows
+from lab.decoding.tree import Tree, row_positions
 from lab.errors import ModelError
 
 
@@ -92,6 +95,18 @@ class LlamaPass:
         with torch.inference_mode():
             return self._one(ids[0], start, last=last, attention=attention)
 
+    def rows(self, ids: Sequence[int], start: int, *, tree: Tree | None = None, layers: int | None = None) -> Rows:
+        model, shape = self._model, tree or Tree.chain(len(ids))
+        device = self._table.device
+        positions = torch.tensor(row_positions(shape, start), device=device)
+        turn = self._cos[positions][None], self._sin[positions][None]
+        mask = shape.visible(start, device)
+        hidden = model.model.embed_tokens(torch.tensor([ids], device=device))
+        for index in range(model.config.num_hidden_layers if layers is None else layers):
+            hidden = self._chunk_layer(index, hidden, turn, mask, attention=False)
+        features = model.model.norm(hidden)
+        return Rows(linear_rows(model.lm_head, features)[0].float(), features[0])
+
     def take_attention(self) -> list[Tensor]:
         kept = [self._weights[layer].float() for layer in self._traced]
         self._weights.clear()
@@ -126,7 +141,8 @@ class LlamaPass:
                 mask = torch.ones(count, start + count, dtype=torch.bool, device=hidden.device).tril_(start)
         for index in range(model.config.num_hidden_layers):
             with torch.inference_mode():
-                hidden = self._chunk_layer(index, hidden, start, mask, attention=attention)
+                cos, sin = self._cos[None, start : start + count], self._sin[None, start : start + count]
+                hidden = self._chunk_layer(index, hidden, (cos, sin), mask, attention=attention)
             if (perf_counter() - began) * 1e3 > PAUSE_MS:
                 yield None
                 began = perf_counter()
@@ -137,25 +153,30 @@ class LlamaPass:
             last_row: Tensor = logits[0, -1].float()
         return last_row
 
-    def _chunk_layer(self, index: int, hidden: Tensor, start: int, mask: Tensor | None, *, attention: bool) -> Tensor:
+    def _chunk_layer(
+        self, index: int, hidden: Tensor, turn: tuple[Tensor, Tensor], mask: Tensor | None, *, attention: bool
+    ) -> Tensor:
         layer, count = self._model.model.layers[index], hidden.shape[1]
         attn = layer.self_attn
-        cos, sin = self._cos[None, start : start + count], self._sin[None, start : start + count]
         x = layer.input_layernorm(hidden)
         query, key, value = (
-            projection(x).view(1, count, -1, attn.head_dim).transpose(1, 2)
+            linear_rows(projection, x).view(1, count, -1, attn.head_dim).transpose(1, 2)
             for projection in (attn.q_proj, attn.k_proj, attn.v_proj)
         )
-        query, key = llama.apply_rotary_pos_emb(query, key, cos, sin)
+        query, key = llama.apply_rotary_pos_emb(query, key, *turn)
         key, value = self.cache.update(key, value, index)
         read = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=mask is None, scale=attn.scaling, enable_gqa=True
         )
         if attention and index in self._traced:
             self._weights[index] = _last_row(query, key, attn.scaling)
-        hidden = hidden + attn.o_proj(read.transpose(1, 2).reshape(1, count, -1))
-        result: Tensor = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
-        return result
+        hidden = hidden + linear_rows(attn.o_proj, read.transpose(1, 2).reshape(1, count, -1))
+        return hidden + _mlp(layer.mlp, layer.post_attention_layernorm(hidden))
+
+
+def _mlp(mlp: llama.LlamaMLP, x: Tensor) -> Tensor:
+    gate = functional.silu(linear_rows(mlp.gate_proj, x), inplace=True)
+    return linear_rows(mlp.down_proj, gate.mul_(linear_rows(mlp.up_proj, x)))
 
 
 def _drained(steps: Generator[None, None, Tensor | None]) -> Tensor | None:

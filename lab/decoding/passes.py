@@ -6,6 +6,7 @@ A pass holds no context between calls; hooks live on a shell of the model that b
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -14,8 +15,22 @@ from transformers.cache_utils import Cache
 
 from lab.decoding import cache_layout
 from lab.decoding.chunks import prefill_chunk
+from lab.decoding.tree import Tree, row_positions
 from lab.errors import BadInput, ModelError
 from lab.models.shell import make_shell
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What several tokens gave in one pass; fresh tensors.
+
+    Attributes:
+        logits: (row, vocab) fp32: for each row, what may come after it.
+        features: (row, hidden), after the last norm: what the head reads. None where the model does not show it.
+    """
+
+    logits: Tensor
+    features: Tensor | None
 
 
 class Pass(Protocol):
@@ -47,6 +62,24 @@ class Pass(Protocol):
         self, ids: Sequence[int], start: int, *, last: bool, attention: bool
     ) -> Generator[None, None, Tensor | None]:
         """The same as a call, pausing where it can. It enters and leaves inference mode between pauses."""
+        ...
+
+    def rows(self, ids: Sequence[int], start: int, *, tree: Tree | None = None, layers: int | None = None) -> Rows:
+        """Send a few tokens through and give the logits of every one. Must run inside inference mode.
+
+        Their keys and values are appended to the cache in the order of the rows; `cache_layout.mark` before and
+        `cache_layout.keep` after take back those that are not wanted.
+
+        Args:
+            ids: the tokens, a few (a prompt goes through a call).
+            start: the position of a row without a parent; what the cache holds now.
+            tree: how they hang together; None: a chain.
+            layers: send them through the first so many layers only, then the last norm and the head; the
+                other layers and their caches are not touched. None: all.
+
+        Raises:
+            ModelError: this way cannot do it (a tree, or a part of the layers); the reason is named.
+        """
         ...
 
     def forget(self) -> None:
@@ -128,6 +161,47 @@ class TransformersPass:
             options["position_ids"] = torch.arange(start, start + len(ids), device=self._device)[None]
         output = self._model(input_ids=torch.tensor([ids], device=self._device), **options)
         return cache_layout.logits_of(output)[0, -1].float() if last else None
+
+    def rows(self, ids: Sequence[int], start: int, *, tree: Tree | None = None, layers: int | None = None) -> Rows:
+        if layers is not None:
+            raise ModelError(
+                f"A part of the layers of {type(self._original).__name__} cannot be run alone.",
+                remedy="Choose another draft, or a Llama-like model.",
+            )
+        options = {**self._options, self._keyword: self.cache}
+        if "logits_to_keep" in options:
+            options["logits_to_keep"] = len(ids)
+        shape = tree or Tree.chain(len(ids))
+        if not shape.is_chain:
+            options["attention_mask"] = self._tree_mask(shape, start)
+        if self._takes_positions:
+            options["position_ids"] = torch.tensor([list(row_positions(shape, start))], device=self._device)
+        features: list[Tensor] = []
+        shown: Any = getattr(self._model, "get_output_embeddings", None)
+        head = shown() if shown is not None else None
+        hook = None
+        if isinstance(head, nn.Module):
+            # Only while this pass runs: nothing is yielded in between.
+            hook = head.register_forward_pre_hook(lambda _, args: features.append(args[0]))
+        try:
+            output = self._model(input_ids=torch.tensor([ids], device=self._device), **options)
+        finally:
+            if hook is not None:
+                hook.remove()
+        logits = cache_layout.logits_of(output)[0, -len(ids) :].float()
+        return Rows(logits, features[0][0, -len(ids) :] if features else None)
+
+    def _tree_mask(self, tree: Tree, start: int) -> Tensor:
+        if not self._takes_positions or len(set(cache_layout.stored_lengths(self.cache))) > 1:
+            raise ModelError(
+                f"A tree cannot go through {type(self._original).__name__} in one pass: not all of its layers read "
+                "the whole text, or it counts the positions itself.",
+                remedy="Verify a chain instead.",
+            )
+        visible = tree.visible(start, self._device)
+        dtype = next(self._original.parameters()).dtype
+        mask = torch.zeros(visible.shape, dtype=dtype, device=self._device)
+        return mask.masked_fill_(~visible, torch.finfo(dtype).min)[None, None]
 
     def check_positions(self) -> None:
         """Refuse to shift positions where the model counts them itself.

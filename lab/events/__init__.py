@@ -3,7 +3,7 @@
 No torch here, so that views and the command line stay light.
 """
 
-from lab.events import kv_cache  # an experiment's own events register themselves
+from lab.events import beam_search, decoding, kv_cache, speculative  # an experiment's own events register themselves
 from lab.events.array import ArrayData
 from lab.events.base import Event, event_types
 from lab.events.card import RunCard
@@ -38,12 +38,15 @@ __all__ = [
     "RunFinished",
     "RunStarted",
     "Spool",
+    "beam_search",
     "decode_event",
     "decode_line",
+    "decoding",
     "encode_event",
     "encode_line",
     "event_types",
     "is_final",
     "kv_cache",
     "recover_spool",
+    "speculative",
 ]

@@ -59,6 +59,7 @@ class Proof(Event):
         claim: what was to be shown, in words: "identical to generate()".
         compared: how many items were compared.
         matched: how many of them were equal before the first difference.
+        unit: what the items are, in the plural: "tokens".
         explanation: why they differ or why there is no proof, in words; "" when equal.
         detail: figures behind the verdict (first difference, both tokens, logit gap, tolerance).
     """
@@ -69,6 +70,7 @@ class Proof(Event):
     matched: int
     explanation: str = ""
     detail: dict[str, Any] = field(default_factory=dict)
+    unit: str = "tokens"
 
 
 @dataclass(frozen=True, kw_only=True)

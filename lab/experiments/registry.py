@@ -7,14 +7,18 @@ from dataclasses import replace
 from lab.errors import NotFound
 from lab.events import ModelFacts
 from lab.experiments.base import Experiment, Runner
+from lab.experiments.beam_search.params import PRESETS as BEAM_SEARCH_PRESETS
+from lab.experiments.beam_search.params import BeamSearchParams
 from lab.experiments.kv_cache.params import PRESETS as KV_CACHE_PRESETS
 from lab.experiments.kv_cache.params import KVCacheParams
+from lab.experiments.speculative.params import PRESETS as SPECULATIVE_PRESETS
+from lab.experiments.speculative.params import SpeculativeParams
 
 _LATENT = ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM")
 """Models whose layers the formula does not know, but whose caches are keys and values all the same."""
 
 
-def _kv_cache_supports(facts: ModelFacts) -> str:
+def _caches(facts: ModelFacts) -> str:
     if facts.architecture not in _LATENT and all(layer.kind == "other" for layer in facts.layers):
         return f"{facts.name} ({facts.architecture}) keeps no keys and values of attention in any layer."
     return ""
@@ -22,6 +26,18 @@ def _kv_cache_supports(facts: ModelFacts) -> str:
 
 def _load_kv_cache() -> Runner:
     from lab.experiments.kv_cache.run import make_runner  # loads torch
+
+    return make_runner()
+
+
+def _load_beam_search() -> Runner:
+    from lab.experiments.beam_search.run import make_runner
+
+    return make_runner()
+
+
+def _load_speculative() -> Runner:
+    from lab.experiments.speculative.run import make_runner
 
     return make_runner()
 
@@ -36,8 +52,28 @@ EXPERIMENTS: dict[str, Experiment] = {
             "bytes and in time.",
             params=KVCacheParams,
             presets=KV_CACHE_PRESETS,
-            supports=_kv_cache_supports,
+            supports=_caches,
             load=_load_kv_cache,
+        ),
+        Experiment(
+            name="beam_search",
+            title="What does keeping several texts find?",
+            summary="The likeliest text may begin with a less likely token. Watch every candidate that was kept, "
+            "finished or thrown away, and why.",
+            params=BeamSearchParams,
+            presets=BEAM_SEARCH_PRESETS,
+            supports=_caches,
+            load=_load_beam_search,
+        ),
+        Experiment(
+            name="speculative",
+            title="Can a guess save a read of the weights?",
+            summary="A cheap draft proposes tokens, the model checks several in one pass. Watch each one accepted or "
+            "rejected, and whether it pays here.",
+            params=SpeculativeParams,
+            presets=SPECULATIVE_PRESETS,
+            supports=_caches,
+            load=_load_speculative,
         ),
     )
 }

@@ -34,7 +34,7 @@ from lab.events import (
 )
 from lab.events.array import DTYPES
 from lab.events.codec import from_json, to_json
-from lab.events.kv_cache import Candidate
+from lab.events.decoding import Candidate
 from lab.events.recording import Inspection
 
 text = st.text(st.characters(codec=None), max_size=8)  # lone surrogates too

@@ -16,7 +16,8 @@ from kv_cache_runs import Ran, hooks_on, reference_threads, run_to_end
 from lab.errors import BadInput, NotFound, Unavailable
 from lab.events import Progress, encode_event
 from lab.events.codec import to_json
-from lab.events.kv_cache import PromptEncoded, TokenDecoded
+from lab.events.decoding import PromptEncoded
+from lab.events.kv_cache import TokenDecoded
 from lab.experiments.base import Outcome, RunContext
 from lab.experiments.kv_cache.params import KVCacheParams
 from lab.experiments.kv_cache.run import KVCacheRunner

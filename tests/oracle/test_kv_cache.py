@@ -14,7 +14,8 @@ from transformers import DynamicCache, GenerationConfig, StaticCache
 from lab.decoding.llama import LlamaPass
 from lab.decoding.loop import decode
 from lab.events import ArrayData
-from lab.events.kv_cache import AttentionRead, CacheLedger, PrefillChunk, PromptEncoded, TokenDecoded, UncachedToken
+from lab.events.decoding import PrefillChunk, PromptEncoded
+from lab.events.kv_cache import AttentionRead, CacheLedger, TokenDecoded, UncachedToken
 from lab.kv_cache.formula import LayerShape, cache_dtype, computations, layer_shapes
 from lab.kv_cache.ledger import read_ledger
 from lab.models.shell import make_shell

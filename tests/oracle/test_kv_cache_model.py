@@ -8,7 +8,8 @@ import pytest
 import torch
 from kv_cache_runs import Ran, run_to_end
 
-from lab.events.kv_cache import AttentionRead, CacheLedger, PromptEncoded, TokenDecoded, UncachedToken
+from lab.events.decoding import PromptEncoded
+from lab.events.kv_cache import AttentionRead, CacheLedger, TokenDecoded, UncachedToken
 from lab.kv_cache.formula import bytes_per_token, cache_dtype, layer_shapes
 from lab.models.shell import make_shell
 

@@ -6,14 +6,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from lab.events import Event, Proof, RunFinished, RunStarted
-from lab.events.kv_cache import (
-    AttentionRead,
-    CacheLedger,
-    PrefillChunk,
-    PromptEncoded,
-    TokenDecoded,
-    UncachedToken,
-)
+from lab.events.decoding import PrefillChunk, PromptEncoded
+from lab.events.kv_cache import AttentionRead, CacheLedger, TokenDecoded, UncachedToken
 
 SPEEDUP_STEPS = 5
 """Steps whose medians are compared: one slow step then says nothing."""

@@ -7,92 +7,24 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from lab.events import ModelFacts
-from lab.experiments.base import ExperimentParams, Preset
-
-MAX_NEW_TOKENS = 512
-MAX_PROMPT_CHARACTERS = 40_000
+from lab.experiments.base import Preset
+from lab.experiments.fields import MAX_NEW_TOKENS, SamplingParams, shown
 
 BreakRun = Literal["nothing", "repeat_last_prompt_token", "shift_positions", "drop_layer_cache"]
 
 
-def _shown(hint: str, group: str, **more: Any) -> dict[str, Any]:
-    return {"hint": hint, "group": group, **more}
-
-
-class KVCacheParams(ExperimentParams):
+class KVCacheParams(SamplingParams):
     """What to generate, how to choose tokens, what to compare and what to break."""
 
     experiment: ClassVar[str] = "kv_cache"
 
-    prompt: str = Field(
-        "The cache remembers what the model has already read, so each",
-        title="Prompt",
-        description="Text that the model continues.",
-        min_length=1,
-        max_length=MAX_PROMPT_CHARACTERS,
-        json_schema_extra=_shown("text", "main"),
-    )
-    chat: bool = Field(
-        False,
-        title="Ask as a chat",
-        description="Put the model's chat template around the prompt.",
-        json_schema_extra=_shown("toggle", "main"),
-    )
-    max_new_tokens: int = Field(
-        48,
-        title="New tokens",
-        description="How many tokens to generate at most.",
-        ge=1,
-        le=MAX_NEW_TOKENS,
-        json_schema_extra=_shown("slider", "main", unit="tokens"),
-    )
-    do_sample: bool = Field(
-        False,
-        title="Sampling",
-        description="Draw each token from the distribution instead of taking the most probable.",
-        json_schema_extra=_shown("segmented", "main", labels=["greedy", "sample"]),
-    )
-    temperature: float = Field(
-        1.0,
-        title="Temperature",
-        description="Logits are divided by it: below 1 sharper, above 1 flatter.",
-        ge=0.05,
-        le=5.0,
-        allow_inf_nan=False,
-        json_schema_extra=_shown("slider", "sampling", step=0.05, when={"do_sample": True}),
-    )
-    top_k: int = Field(
-        50,
-        title="Top-k",
-        description="Draw from the k most probable tokens only; 0 draws from all.",
-        ge=0,
-        le=1000,
-        json_schema_extra=_shown("number", "sampling", when={"do_sample": True}),
-    )
-    top_p: float = Field(
-        1.0,
-        title="Top-p",
-        description="Draw from the fewest tokens whose probabilities sum to p; 1 draws from all.",
-        gt=0.0,
-        le=1.0,
-        allow_inf_nan=False,
-        json_schema_extra=_shown("slider", "sampling", step=0.01, when={"do_sample": True}),
-    )
-    seed: int = Field(
-        0,
-        title="Seed",
-        description="The same seed draws the same tokens.",
-        ge=0,
-        le=2**32 - 1,
-        json_schema_extra=_shown("number", "sampling", when={"do_sample": True}),
-    )
     without_cache_tokens: int = Field(
         64,
         title="Also without the cache",
         description="How many of the new tokens to make a second time with nothing remembered; 0 for none.",
         ge=0,
         le=MAX_NEW_TOKENS,
-        json_schema_extra=_shown("slider", "compare", unit="tokens"),
+        json_schema_extra=shown("slider", "compare", unit="tokens"),
     )
     trace_layers: tuple[int, ...] = Field(
         (),
@@ -100,13 +32,13 @@ class KVCacheParams(ExperimentParams):
         description="Layers whose attention is recorded, 0 is the first; none named: four spread over the model. "
         "Others can be asked for afterwards.",
         max_length=8,
-        json_schema_extra=_shown("layers", "compare"),
+        json_schema_extra=shown("layers", "compare"),
     )
     break_run: BreakRun = Field(
         "nothing",
         title="Break it",
         description="Make a known mistake on purpose and see the proof catch it.",
-        json_schema_extra=_shown(
+        json_schema_extra=shown(
             "select",
             "break",
             labels=[
@@ -128,15 +60,11 @@ class KVCacheParams(ExperimentParams):
     @classmethod
     def for_model(cls, facts: ModelFacts) -> dict[str, Any]:
         """Narrow layers to the model's own, the tokens to its context, and chat to models that have a template."""
-        schema = cls.model_json_schema()
+        schema = super().for_model(facts)
         fields = schema["properties"]
-        last = len(facts.layers) - 1
         fields["trace_layers"]["items"]["minimum"] = 0
-        fields["trace_layers"]["items"]["maximum"] = last
-        for name in ("max_new_tokens", "without_cache_tokens"):
-            fields[name]["maximum"] = min(MAX_NEW_TOKENS, facts.context)
-        if not facts.chat_template:
-            fields["chat"]["disabled"] = f"{facts.name} has no chat template."
+        fields["trace_layers"]["items"]["maximum"] = len(facts.layers) - 1
+        fields["without_cache_tokens"]["maximum"] = min(MAX_NEW_TOKENS, facts.context or MAX_NEW_TOKENS)
         return schema
 
 

@@ -52,15 +52,7 @@ def _check(facts: ModelFacts, params: KVCacheParams) -> None:
                 f"Layer {layer} does not exist: {facts.name} has {layers} layers.",
                 remedy=f"Name layers from 0 to {layers - 1}.",
             )
-    if params.chat and not facts.chat_template:
-        raise BadInput(
-            f"{facts.name} has no chat template, so it cannot be asked as a chat.", remedy="Switch chat off."
-        )
-    if facts.context and params.max_new_tokens >= facts.context:
-        raise BadInput(
-            f"{params.max_new_tokens:,} new tokens and a prompt pass {facts.name}'s context of {facts.context:,}.",
-            remedy=f"Ask for at most {facts.context - 1:,}.",
-        )
+    params.check_prompt(facts)
 
 
 def make_runner() -> KVCacheRunner:

@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 from lab.decoding.loop import Decoded, Prefilled, Step, decode, decode_uncached
 from lab.decoding.sampling import Sampling
 from lab.decoding.trace import Trace
-from lab.errors import BadInput
 from lab.events import Event, Progress, Proof
-from lab.events.kv_cache import PrefillChunk, PromptEncoded, UncachedToken
+from lab.events.decoding import PrefillChunk
+from lab.events.kv_cache import UncachedToken
 from lab.experiments.base import Outcome, RunContext, RunGenerator
 from lab.experiments.kv_cache.inspections import KEPT_CACHE
 from lab.experiments.kv_cache.params import KVCacheParams, default_layers
 from lab.experiments.kv_cache.proof import Evidence, claim, judge
 from lab.experiments.kv_cache.translate import attention_event, ledger_event, observation, token_event
+from lab.experiments.reading import read_prompt
 from lab.experiments.reference import ReferenceTokens, reference_generate
 from lab.kv_cache.formula import layer_shapes
 from lab.kv_cache.ledger import read_ledger
 from lab.kv_cache.observed import Observation, findings
 from lab.kv_cache.replay import CacheReplay
 from lab.models.loading import LoadedModel
-from lab.models.prompts import TextStream, encode_prompt
+from lab.models.prompts import TextStream
 from lab.models.shell import make_shell
 
-_TEXTS_A_SLICE = 256
 # Each step's weights are pooled at once and not kept, so the decoder's cap on what it hands out does not matter here.
 _ATTENTION_BYTES = 1 << 40
 
@@ -65,28 +65,12 @@ class Session:
 
     def events(self) -> RunGenerator:
         """All events of the run; see `KVCacheRunner.run`."""
-        yield from self._prompt()
+        self.prompt_ids = yield from read_prompt(self.loaded, self.params, self.stream)
         yield from self._generate()
         if not self.replay.too_large:
             self.context.kept[KEPT_CACHE] = self.replay
         yield from self._prove()
         return Outcome(token_ids=tuple(self.token_ids), text="".join(self.texts))
-
-    def _prompt(self) -> Part:
-        facts, new = self.loaded.facts, self.params.max_new_tokens
-        self.prompt_ids = encode_prompt(self.loaded, self.params.prompt, self.params.chat)
-        if facts.context and len(self.prompt_ids) + new > facts.context:
-            raise BadInput(
-                f"{len(self.prompt_ids):,} prompt tokens and {new:,} new ones pass {facts.name}'s context of "
-                f"{facts.context:,}.",
-                remedy="Shorten the prompt or ask for fewer tokens.",
-            )
-        texts: list[str] = []
-        for index, token in enumerate(self.prompt_ids):
-            texts.append(self.stream.add(token))
-            if index % _TEXTS_A_SLICE == _TEXTS_A_SLICE - 1:
-                yield None
-        yield PromptEncoded(token_ids=tuple(self.prompt_ids), texts=tuple(texts), chat=self.params.chat)
 
     def _generate(self) -> Part:
         """With the cache, and after each step the same step without it."""

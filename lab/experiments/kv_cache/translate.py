@@ -8,7 +8,8 @@ from torch import Tensor
 
 from lab.decoding.loop import Step
 from lab.events import ArrayData
-from lab.events.kv_cache import AttentionRead, CacheLedger, Candidate, TokenDecoded
+from lab.events.decoding import Candidate
+from lab.events.kv_cache import AttentionRead, CacheLedger, TokenDecoded
 from lab.kv_cache.ledger import LedgerRow
 from lab.kv_cache.observed import Observation
 from lab.kv_cache.pooling import max_pool_positions

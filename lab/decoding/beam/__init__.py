@@ -1,0 +1,1 @@
+"""Beam search: the search over any distribution, and the model's rows that feed it."""

@@ -1,0 +1,1 @@
+"""Drafts for speculative decoding: one a file, behind one interface (`base.Draft`)."""

@@ -1,0 +1,1 @@
+"""The `beam_search` experiment."""

@@ -1,0 +1,139 @@
+"""Parameters of the `beam_search` experiment. No torch here."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from lab.experiments.base import Preset
+from lab.experiments.fields import PromptParams, shown
+
+MAX_BEAMS = 16
+
+
+class BeamSearchParams(PromptParams):
+    """How wide to search, how finished hypotheses are scored, and when to stop. Names are transformers'."""
+
+    experiment: ClassVar[str] = "beam_search"
+
+    prompt: str = Field(
+        "The three primary colours are",
+        title="Prompt",
+        description="Text that the model continues.",
+        min_length=1,
+        max_length=40_000,
+        json_schema_extra=shown("text", "main"),
+    )
+    max_new_tokens: int = Field(
+        24,
+        title="New tokens",
+        description="How many tokens a hypothesis has at most.",
+        ge=1,
+        le=128,
+        json_schema_extra=shown("slider", "main", unit="tokens"),
+    )
+    num_beams: int = Field(
+        4,
+        title="Beams",
+        description="Partial texts kept after each step. 1 is greedy.",
+        ge=1,
+        le=MAX_BEAMS,
+        json_schema_extra=shown("slider", "main"),
+    )
+    length_penalty: float = Field(
+        1.0,
+        title="Length penalty",
+        description="A finished text scores its summed log-probability over its length to this power: above 0 longer "
+        "texts win more often, below 0 shorter ones, 0 compares the sums.",
+        ge=-3.0,
+        le=3.0,
+        allow_inf_nan=False,
+        json_schema_extra=shown("slider", "main", step=0.1),
+    )
+    early_stopping: Literal["true", "false", "never"] = Field(
+        "false",
+        title="Stop when",
+        description="true: as soon as there are as many finished texts as beams. false: when no running beam is "
+        "likely to beat the worst of them at its present length. never: when none possibly can.",
+        json_schema_extra=shown("segmented", "main", labels=["pool is full", "unlikely better", "never better"]),
+    )
+    end_token_ids: tuple[int, ...] = Field(
+        (),
+        title="End tokens",
+        description="Token ids that end a text; none named: the model's own.",
+        max_length=8,
+        json_schema_extra=shown("layers", "sampling"),
+    )
+    min_new_tokens: int = Field(
+        0,
+        title="At least",
+        description="No text ends before so many new tokens.",
+        ge=0,
+        le=128,
+        json_schema_extra=shown("number", "sampling", unit="tokens"),
+    )
+    repetition_penalty: float = Field(
+        1.0,
+        title="Repetition penalty",
+        description="Log-probabilities of tokens that occurred are multiplied by it: above 1 they get rarer.",
+        ge=0.5,
+        le=3.0,
+        allow_inf_nan=False,
+        json_schema_extra=shown("slider", "sampling", step=0.05),
+    )
+    no_repeat_ngram_size: int = Field(
+        0,
+        title="No repeated n-gram of",
+        description="No run of so many tokens occurs twice; 0 allows all.",
+        ge=0,
+        le=16,
+        json_schema_extra=shown("number", "sampling", unit="tokens"),
+    )
+    sampled_path: bool = Field(
+        True,
+        title="One sampled path",
+        description="Also draw one text from the same distributions, to lay over the tree.",
+        json_schema_extra=shown("toggle", "compare"),
+    )
+    temperature: float = Field(
+        1.0,
+        title="Temperature",
+        description="Of the sampled path: below 1 sharper, above 1 flatter.",
+        ge=0.05,
+        le=5.0,
+        allow_inf_nan=False,
+        json_schema_extra=shown("slider", "compare", step=0.05, when={"sampled_path": True}),
+    )
+    seed: int = Field(
+        0,
+        title="Seed",
+        description="Of the sampled path.",
+        ge=0,
+        le=2**32 - 1,
+        json_schema_extra=shown("number", "compare", when={"sampled_path": True}),
+    )
+    break_run: Literal["nothing", "cache_not_reordered", "count_prompt_in_length", "drop_end_token"] = Field(
+        "nothing",
+        title="Break it",
+        description="Make a known mistake on purpose and see the proof catch it.",
+        json_schema_extra=shown(
+            "select",
+            "break",
+            labels=[
+                "nothing",
+                "leave the cache's rows as they were",
+                "count the prompt in the length",
+                "leave the end token out of the score",
+            ],
+        ),
+    )
+
+
+PRESETS: tuple[Preset, ...] = (
+    Preset(question="Where does beam search beat greedy?", params={}),
+    Preset(
+        question="Where does it turn bland and repeat?",
+        params={"prompt": "Once upon a time", "num_beams": 8, "max_new_tokens": 64},
+    ),
+)

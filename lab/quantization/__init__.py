@@ -1,0 +1,1 @@
+"""Quantization: methods over a thin contract, and packed kernels that really run."""

@@ -1,0 +1,1 @@
+"""Low-bit weights that stay packed while the model runs."""
