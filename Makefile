@@ -47,9 +47,9 @@ gpu: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/lab bench decode --json $(ARGS)
 
-# Record the run that the page shows first, from the real model, and draw its poster.
+# Record the runs that the pages show first, from the real model, and draw their posters.
 recording: $(VENV)/.installed
-	$(BIN)/python -m widgets.make_recording kv_cache
+	@for name in kv_cache beam_search speculative; do $(BIN)/python -m widgets.make_recording $$name || exit 1; done
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -18,7 +18,12 @@ def read(name: str) -> str:
     return (STATIC / name).read_text(encoding="utf-8")
 
 
-PARTS: dict[str, tuple[str, ...]] = {"controls": ("fields",)}
+PARTS: dict[str, tuple[str, ...]] = {
+    "beam_shelf": ("token_text",),
+    "beam_tree": ("token_text", "beam_layout", "beam_words"),
+    "controls": ("fields",),
+    "token_strip": ("token_text",),
+}
 """Files that belong to a module and stand before it."""
 
 

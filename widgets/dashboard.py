@@ -284,7 +284,11 @@ class Dashboard(ipw.VBox):
         if query.get("autorun") == "0":
             self._autorun = False
         try:
-            self.session.show(Recording.load(path))
+            shown = Recording.load(path)
+            if chosen is not None and recording is None and shown.started.card.experiment != self.experiment:
+                # The lab was started with another experiment's recording; this page shows its own.
+                shown = Recording.load(RECORDINGS / f"{self.experiment}.safetensors")
+            self.session.show(shown)
             self.views.settle()
         except LabError as error:
             self.session.fail(Trouble(error.message, error.remedy, error.code))
@@ -317,7 +321,7 @@ class Dashboard(ipw.VBox):
         )
         steps = self.views.steps()
         step = steps - 1 if self.cursor.step is None else min(self.cursor.step, steps - 1)
-        planned = int(started.card.params.get("max_new_tokens", steps)) if started and live else steps
+        planned = self.views.planned_steps() if live else steps
         self.parts.player.show(
             step=max(step, 0),
             available=steps,

@@ -83,6 +83,9 @@ class ExperimentViews(Protocol):
     def steps(self) -> int:
         """How many steps the player can show."""
 
+    def planned_steps(self) -> int:
+        """How many steps a living run will have, as far as its parameters tell; 0 if they do not."""
+
     def note(self) -> str:
         """Where the living run is, in a few words; "" leaves it to the run's own progress."""
 

@@ -20,7 +20,9 @@ from widgets.poster import poster_html
 
 FOLDER = Path(__file__).parent / "recordings"
 QUESTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
-    "kv_cache": (("worked_example", {}), ("what_if", {"window": 1024, "batch": 1}))
+    "kv_cache": (("worked_example", {}), ("what_if", {"window": 1024, "batch": 1})),
+    "beam_search": (("worked_example", {}),),
+    "speculative": (("worked_example", {}),),
 }
 
 

@@ -13,6 +13,7 @@ from widgets.export import ExportMenu
 from widgets.heartbeat import Heartbeat
 from widgets.lesson import Lesson
 from widgets.link import LinkButton
+from widgets.page_links import PageLinks
 from widgets.player import Player
 from widgets.plot import BokehLoader
 from widgets.proof_line import ProofLine
@@ -48,7 +49,8 @@ class Parts:
 
     def layout(self, views: ipw.Widget) -> list[ipw.Widget]:
         """Header, title, and three columns: controls, picture, lesson. `page.css` places them."""
-        header = _box("lab-header", Words(("p", "Inference Lab"), css_class="lab-brand"), self.heartbeat, ThemeToggle())
+        brand = Words(("p", "Inference Lab"), css_class="lab-brand")
+        header = _box("lab-header", brand, PageLinks(self._experiment.name), self.heartbeat, ThemeToggle())
         title = Words(("h1", self._experiment.title), ("p", self._experiment.summary), css_class="lab-title")
         controls = _box("lab-controls", self.controls, self.runner, self.further_controls)
         foot = _box("lab-foot", self.proof, self.card, self.link, self.export)

@@ -1,112 +1,52 @@
 """The still of a recorded run that a page shows before any kernel starts: plain HTML and SVG.
 
-It has the layout of the live page, so that nothing jumps when that takes its place. All text of the
-model is escaped.
+It has the layout of the live page, so that nothing jumps when that takes its place. What stands in the picture is
+the experiment's own (`widgets/NAME/poster.py`). All text of the model is escaped.
 """
 
 from __future__ import annotations
 
-import math
 from html import escape
+from importlib import import_module
 
 from lab.events import Recording
-from lab.experiments.registry import get_experiment
-from widgets.format import format_bytes, split_bytes
-from widgets.kv_cache.state import KVCacheState
-
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 250, 54, 14, 28, 34
-MIB = 1024 * 1024
+from lab.experiments.registry import EXPERIMENTS, get_experiment
+from widgets.page_links import page_name
 
 
 def poster_html(experiment: str, recording: Recording) -> str:
-    """The poster of one `kv_cache` recording.
+    """The poster of one recording.
 
     Args:
-        experiment: names the page's title and question.
+        experiment: names the page's title, its question, and the module that draws the picture.
     """
     described = get_experiment(experiment)
-    state = KVCacheState()
-    for event in recording.events:
-        state.fold(event)
-    facts = recording.started.facts
+    model = escape(recording.started.facts.name)
+    picture: str = import_module(f"widgets.{experiment}.poster").body(recording)
     return f"""<div class="lab-page" data-poster>
-<div class="lab-header"><span class="lab-brand"><p>Inference Lab</p></span><span class="lab-poster-mode">
-<span class="lab-poster-badge">RECORDED</span> {escape(facts.name)}</span></div>
+<div class="lab-header"><span class="lab-brand"><p>Inference Lab</p></span>{_links(experiment)}
+<span class="lab-poster-mode"><span class="lab-poster-badge">RECORDED</span> {model}</span></div>
 <div class="lab-title"><h1>{escape(described.title)}</h1><p>{escape(described.summary)}</p></div>
 <div class="lab-main">
 <div class="lab-controls lab-poster-lines" aria-hidden="true"><span></span><span></span><span></span><span></span></div>
 <div class="lab-picture">
-<div class="lab-poster-strip">{_chips(state)}</div>
-<div class="lab-poster-figs">{_figures(state)}</div>
-<figure>{_ledger_svg(state)}</figure>
+{picture}
 </div>
 <div class="lab-side lab-poster-lines" aria-hidden="true"><span></span></div>
 </div></div>
 """
 
 
-def _visible(text: str) -> str:
+def _links(here: str) -> str:
+    links = "".join(
+        f'<a aria-current="page">{escape(e.label)}</a>'
+        if e.name == here
+        else f'<a href="{page_name(e.name)}">{escape(e.label)}</a>'
+        for e in EXPERIMENTS.values()
+    )
+    return f'<nav class="lab-pages" aria-label="Experiments">{links}</nav>'
+
+
+def visible(text: str) -> str:
+    """A token's text for a chip, escaped: a leading space as a dot, a line's end as an arrow."""
     return escape(text.replace(" ", "·", 1) if text.startswith(" ") else text.replace("\n", "↵") or "∅")
-
-
-def _chips(state: KVCacheState) -> str:
-    prompt = state.prompt.texts if state.prompt else ()
-    chips = [f'<span class="prompt">{_visible(text)}</span>' for text in prompt]
-    chips += [f"<span>{_visible(token.text)}</span>" for token in state.tokens]
-    return "".join(chips)
-
-
-def _figures(state: KVCacheState) -> str:
-    last = state.steps - 1
-    ledger = state.ledger_at(last)
-    shown = []
-    if ledger is not None:
-        value, unit = split_bytes(sum(ledger.layer_bytes))
-        shown.append((value, f"{unit} in the cache"))
-        first = state.prefill_ledgers[0] if state.prefill_ledgers else ledger
-        value, unit = split_bytes(sum(first.layer_bytes) / max(first.cache_length, 1))
-        shown.append((value, f"{unit} a token"))
-    speedup = state.speedup_at(last)
-    if speedup is not None:
-        shown.append((f"{speedup.ratio:.1f}", "× faster with it"))
-    return "".join(f"<div><b>{escape(v)}</b><small>{escape(u)}</small></div>" for v, u in shown)
-
-
-def _ledger_svg(state: KVCacheState) -> str:
-    ledgers = [*state.prefill_ledgers, *(state.ledgers[i] for i in sorted(state.ledgers))]
-    if not ledgers:
-        return ""
-    points = [(0, 0.0), *((entry.cache_length, sum(entry.layer_bytes) / MIB) for entry in ledgers)]
-    longest, most = max(p[0] for p in points), max(p[1] for p in points)
-
-    def place(x: float, y: float) -> str:
-        across = LEFT + x / longest * (WIDTH - LEFT - RIGHT)
-        return f"{across:.1f},{HEIGHT - BOTTOM - y / (most * 1.12) * (HEIGHT - TOP - BOTTOM):.1f}"
-
-    line = " ".join(place(*p) for p in points)
-    area = f"{place(0, 0)} {line} {place(points[-1][0], 0)}"
-    step = _step(most)
-    grid = "".join(_gridline(most, i * step) for i in range(int(most * 1.05 / step) + 1))
-    label = f"Cache size grows to {format_bytes(sum(ledgers[-1].layer_bytes))} at {ledgers[-1].cache_length} tokens"
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}" font-size="11">'
-        f'<text x="{LEFT}" y="14" fill="var(--lab-muted)">MiB in the cache</text>{grid}'
-        f'<polygon points="{area}" fill="var(--lab-series-1)" opacity=".32"/>'
-        f'<polyline points="{line}" fill="none" stroke="var(--lab-series-1)" stroke-width="2"/>'
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end" fill="var(--lab-muted)">'
-        "cache length, tokens</text></svg>"
-    )
-
-
-def _step(most: float) -> float:
-    """A round distance of gridlines, three to seven of them up to `most`."""
-    power = 10.0 ** math.floor(math.log10(most / 3)) if most > 0 else 1.0
-    return next((m * power for m in (5, 2, 1) if m * power <= most / 3), power)
-
-
-def _gridline(most: float, value: float) -> str:
-    y = HEIGHT - BOTTOM - value / (most * 1.12) * (HEIGHT - TOP - BOTTOM)
-    return (
-        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--lab-line)"/>'
-        f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="var(--lab-muted)">{value:.3g}</text>'
-    )

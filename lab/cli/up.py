@@ -24,6 +24,7 @@ from lab.backend.serve import check_host
 from lab.cli.console import in_words, say
 from lab.cli.page import PageServer, choose_port, notebooks_dir, open_browser, page_environment, voila_command
 from lab.errors import BackendUnavailable, BadInput, ModelError
+from lab.events import Recording
 from lab.models.packaged import PACKAGES, is_present
 from lab.paths import runtime_dir
 from lab.settings import DEFAULT_PORT, lock_path
@@ -31,7 +32,7 @@ from lab.settings import DEFAULT_PORT, lock_path
 READY_S = 120.0
 JOIN_S = 20.0
 POLL_S = 0.1
-FIRST_PAGE = "kv_cache.ipynb"
+FIRST_PAGE = "kv_cache"
 
 PORT_HELP = f"Port of the page; the first free one from {DEFAULT_PORT} if left out."
 REMOTE_HELP = "Let other machines open the page; it has no password."
@@ -48,6 +49,7 @@ class UpOptions:
     threads: int = 0
     allow_remote: bool = False
     recording: Path | None = None
+    experiment: str = FIRST_PAGE
 
 
 @in_words
@@ -66,7 +68,8 @@ def up(
 
 def up_with_recording(recording: Path) -> int:
     """Show a recording in the page: `lab up` with LAB_REPLAY set for its kernels."""
-    return run_up(UpOptions(recording=recording.absolute()))
+    experiment = Recording.load(recording).started.card.experiment
+    return run_up(UpOptions(recording=recording.absolute(), experiment=experiment))
 
 
 def run_up(
@@ -118,7 +121,8 @@ def _run(
             process.wait_ready(READY_S)
         stack.callback(remove_lock, lock_path(), os.getpid())
         if not stop.is_set():
-            first = f"voila/render/{FIRST_PAGE}" if (notebooks / FIRST_PAGE).is_file() else ""
+            page_file = f"{options.experiment}.ipynb"
+            first = f"voila/render/{page_file}" if (notebooks / page_file).is_file() else ""
             address = website.address + first
             write_lock(lock_path(), this_process(url=process.url, token=process.token, page=address))
             say(f"ready after {time.monotonic() - began:.1f} s:\n\n  {address}\n\nCtrl-C ends it.")

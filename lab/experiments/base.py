@@ -109,11 +109,13 @@ class Experiment:
     """One experiment, described without torch.
 
     Attributes:
+        label: a short name for menus: "KV cache". The title is the question it answers.
         load: imports the half that needs torch.
         supports: "" if a model can be used, else why not.
     """
 
     name: str
+    label: str
     title: str
     summary: str
     params: type[ExperimentParams]

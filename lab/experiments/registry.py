@@ -47,6 +47,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         Experiment(
             name="kv_cache",
+            label="KV cache",
             title="What does remembering cost?",
             summary="Keys and values of past tokens never change, so the model keeps them. Watch what that takes, in "
             "bytes and in time.",
@@ -57,6 +58,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name="beam_search",
+            label="Beam search",
             title="What does keeping several texts find?",
             summary="The likeliest text may begin with a less likely token. Watch every candidate that was kept, "
             "finished or thrown away, and why.",
@@ -67,6 +69,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name="speculative",
+            label="Speculative decoding",
             title="Can a guess save a read of the weights?",
             summary="A cheap draft proposes tokens, the model checks several in one pass. Watch each one accepted or "
             "rejected, and whether it pays here.",

@@ -190,6 +190,7 @@ class CountRunner:
 def count_experiment(runner: CountRunner) -> Experiment:
     return Experiment(
         name="count",
+        label="Count",
         title="Count",
         summary="Counts.",
         params=CountParams,

@@ -60,6 +60,8 @@ def arrays(draw: st.DrawFn) -> ArrayData:
 
 def of_type(hint: Any) -> st.SearchStrategy[Any]:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple and args[-1] is not Ellipsis:
+        return st.tuples(*(of_type(arg) for arg in args))
     if origin is tuple:
         return st.lists(of_type(args[0]), max_size=3).map(tuple)
     if origin is typing.Literal:

@@ -97,6 +97,10 @@ class KVCacheViews:
         """New tokens so far."""
         return self.state.steps
 
+    def planned_steps(self) -> int:
+        """New tokens asked for."""
+        return int(self.state.started.card.params.get("max_new_tokens", 0)) if self.state.started else 0
+
     def note(self) -> str:
         """Where the run is: the token, of how many, and how fast the cached steps are."""
         started = self.state.started

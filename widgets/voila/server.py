@@ -30,7 +30,9 @@ def set_xsrf_cookie(handler: Any, notebook: Any, cwd: str) -> None:
 
 def page_resources() -> dict[str, Any]:
     """What the template streams before any kernel starts: the page's CSS, and a poster for each recorded run."""
-    css = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in ("tokens.css", "page.css"))
+    css = "\n".join(
+        (STATIC / name).read_text(encoding="utf-8") for name in ("tokens.css", "page.css", "page_links.css")
+    )
     posters = {path.stem: path.read_text(encoding="utf-8") for path in RECORDINGS.glob("*.html")}
     return {"css": css, "posters": posters}
 

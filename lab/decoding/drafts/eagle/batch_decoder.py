@@ -27,6 +27,7 @@ class Text:
         prompt: how many of them are the prompt's.
         features: one (tokens, hidden) float16 tensor a forward; joined they belong to `ids` without the last token.
         lse: of the logits after each of those tokens; 0 inside the prompt, where nothing is asked of the head.
+        done: whether an end token came, or the text began to repeat itself.
     """
 
     ids: list[int]
@@ -34,6 +35,7 @@ class Text:
     temperature: float
     features: list[Tensor] = field(default_factory=list)
     lse: list[float] = field(default_factory=list)
+    done: bool = False
 
 
 class BatchDecoder:
@@ -68,20 +70,20 @@ class BatchDecoder:
         for step in range(new_tokens):
             chosen = self._choose(last, alive)
             for text, token in zip(alive, chosen, strict=True):
-                text.ids.append(token)
-            keep = [row for row, text in enumerate(alive) if text.ids[-1] not in self._end and not _loops(text)]
+                if not text.done:
+                    text.ids.append(token)
+                    text.done = token in self._end or _loops(text)
+            keep = [row for row, text in enumerate(alive) if not text.done]
             if step == new_tokens - 1 or not keep:
                 return
             # Texts that ended are dropped once they are an eighth of the batch: moving the cache costs a step or so.
             if len(alive) - len(keep) > len(alive) // 8:
                 alive = [alive[row] for row in keep]
                 self._keep(keep)
-            else:
-                self._done.update(id(text) for row, text in enumerate(alive) if row not in keep)
             last = self._forward(torch.tensor([[text.ids[-1]] for text in alive]))[:, -1]
             half = last.half()
             for row, text in enumerate(alive):
-                if id(text) not in self._done:
+                if not text.done:
                     text.features.append(half[row : row + 1])
 
     def _start(self, texts: list[Text], longest: int, capacity: int) -> None:
@@ -89,7 +91,6 @@ class BatchDecoder:
         self._keys, self._values = torch.zeros(shape), torch.zeros(shape)
         self._pad = torch.tensor([longest - text.prompt for text in texts])
         self._length = 0
-        self._done: set[int] = set()
 
     def _keep(self, rows: list[int]) -> None:
         chosen = torch.tensor(rows)
@@ -103,7 +104,7 @@ class BatchDecoder:
         logits = self._model.lm_head(last)
         lse = torch.logsumexp(logits, dim=-1)
         p = torch.exp(logits - lse[:, None])
-        open_rows = [row for row, text in enumerate(alive) if id(text) not in self._done]
+        open_rows = [row for row, text in enumerate(alive) if not text.done]
         self.mass += p[open_rows].sum(0).double()
         for row in open_rows:
             alive[row].lse.append(float(lse[row]))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 SEED = 20
 TRAIN_PROMPTS, HELD_OUT_PROMPTS = 2560, 128
-BATCH = 64
+BATCH = 96
 NEW_TOKENS = 208
 FORMAT = 1
 
@@ -34,17 +34,17 @@ def write_batches(out: Path, model_id: str, batch: int, new_tokens: int, part: i
     from safetensors.torch import save_file
 
     from lab.decoding.drafts.eagle.batch_decoder import BatchDecoder, Text
-    from lab.decoding.drafts.eagle.prompts import make_prompts
+    from lab.decoding.drafts.eagle.prompts import Prompt, make_prompts
     from lab.models.prompts import encode_prompt
     from lab.models.registry import load_model
 
     torch.set_num_threads(1)
     loaded = load_model(model_id, dtype="float32", device="cpu")
-    jobs = []
+    jobs: list[tuple[bool, list[tuple[Prompt, list[int]]]]] = []
     for held_out, count in ((True, HELD_OUT_PROMPTS), (False, TRAIN_PROMPTS)):
         prompts = make_prompts(count, held_out=held_out, seed=SEED)
         texts = [(p, encode_prompt(loaded, p.text, p.chat)) for p in prompts]
-        chunk = len(texts) if held_out else 8 * batch
+        chunk = len(texts) if held_out else 6 * batch
         for start in range(0, len(texts), chunk):
             # Prompts of like length share a batch (little padding); the batches of a chunk come in random order.
             by_length = sorted(texts[start : start + chunk], key=lambda entry: len(entry[1]))
@@ -71,6 +71,8 @@ def write_batches(out: Path, model_id: str, batch: int, new_tokens: int, part: i
             "lse": torch.tensor([value for text in made for value in text.lse]),
             "mass": decoder.mass.float(),
         }
+        if not len(tensors["features"]) == len(tensors["lse"]) == len(tensors["tokens"]) - len(made):
+            raise RuntimeError(f"{file.name}: features and tokens do not match")
         metadata = {
             "format": str(FORMAT),
             "weight_hash": loaded.facts.weight_hash,

@@ -78,10 +78,12 @@ QUESTIONS = (
     "How many continents are there?", "What should I pack for a trip to the mountains?", "How does a car engine work?",
     "Can you help me write a birthday card for my sister?", "What is the difference between a virus and a bacterium?",
     "How can I fall asleep faster?", "What causes inflation?", "Who was Marie Curie?", "What is 15 percent of 240?",
-    "How do plants drink water?", "Why do we dream?", "What are good names for a dog?", "How do I remove a coffee stain?",
+    "How do plants drink water?", "Why do we dream?", "What are good names for a dog?",
+    "How do I remove a coffee stain?",
     "What is the fastest animal?", "How do I ask my boss for a raise?", "What is the meaning of life?",
     "How long does it take to fly from Paris to New York?", "What makes a good friend?", "How are mountains formed?",
-    "What is a healthy lunch for work?", "Why is the sea salty?", "How do I start running?", "Who invented the telephone?",
+    "What is a healthy lunch for work?", "Why is the sea salty?", "How do I start running?",
+    "Who invented the telephone?",
     "What is the largest planet?", "How do I write a cover letter?", "What is an algorithm?", "How do magnets work?",
     "What are the primary colours?", "How can I be more productive?", "What is the best way to study for an exam?",
     "Why do leaves change colour in autumn?", "What does a software engineer do?", "How do I make pancakes?",
@@ -92,16 +94,19 @@ QUESTIONS = (
 )  # fmt: skip
 
 PASSAGES = (
-    "The town library opened in 1911 with four hundred books, most of them given by a retired teacher. During the flood "
+    "The town library opened in 1911 with four hundred books, most of them given by a retired teacher. During "
+    "the flood "
     "of 1953 the ground floor stood under water for nine days, and volunteers carried the books to the church tower. "
     "Today the library lends films, tools and musical instruments as well, and every Thursday children read to dogs.",
     "Honeybees tell each other where food is by dancing. A bee that has found flowers runs in a figure of eight on the "
-    "comb; the angle of the middle line shows the direction relative to the sun and the length of the run the distance. "
+    "comb; the angle of the middle line shows the direction relative to the sun and the length of the run the "
+    "distance. "
     "Other bees follow with their antennae and then fly out to look.",
     "Our team moved the online shop to new servers last weekend. The move took six hours instead of four because one "
     "database had grown larger than planned. No orders were lost, but customers saw slow pages on Sunday morning. "
     "We will add more memory this week and write a better checklist for the next move.",
-    "Concrete was known to the Romans, who mixed lime with volcanic ash. Their harbour walls have stood in sea water for "
+    "Concrete was known to the Romans, who mixed lime with volcanic ash. Their harbour walls have stood in sea "
+    "water for "
     "two thousand years and grow stronger with time, since minerals fill the cracks. Modern concrete sets faster and "
     "carries more at first, but steel inside it rusts, and many bridges need repair after fifty years.",
     "Anna planned to walk the coast path in eight days. On the third day her boots split, and a fisherman lent her his "
@@ -117,7 +122,8 @@ PASSAGES = (
     "and thought them poisonous. By 1800 they fed much of the continent, since a field of potatoes feeds twice as many "
     "people as a field of wheat. When a mould destroyed the harvest in Ireland, a million people died.",
     "A compiler turns a program into machine code before it runs; an interpreter reads it line by line while it runs. "
-    "Compiled programs are usually faster, interpreted ones easier to change and to test. Many languages today do both: "
+    "Compiled programs are usually faster, interpreted ones easier to change and to test. Many languages today "
+    "do both: "
     "they start by interpreting and compile the parts that run often.",
     "The company sold 1,200 bicycles in spring, 300 more than the year before. Electric models made up almost half of "
     "the sales. Repairs brought in less, because two mechanics were ill in April. The owner wants to open a second "
@@ -125,16 +131,19 @@ PASSAGES = (
     "Lake Baikal in Siberia is the deepest lake on Earth and holds a fifth of the fresh water that is not ice. It is "
     "about twenty-five million years old. Seals live in it, hundreds of kilometres from the sea, and nobody is certain "
     "how they came there. In winter lorries drive on its ice.",
-    "Dear Mr Brown, thank you for your offer to repair our heating. We would like to accept it, but we ask you to begin "
+    "Dear Mr Brown, thank you for your offer to repair our heating. We would like to accept it, but we ask you "
+    "to begin "
     "a week later, since our neighbours are away and hold the key to the cellar. Please bring the new pump with you. "
     "If the price changes, let us know before the work starts.",
 )
 
 CONTINUE_ABOUT = (
-    "The history of {t} begins", "{T} is one of the most", "In this article, we will discuss {t}.", "Chapter 1\n\n{T}\n\n",
+    "The history of {t} begins", "{T} is one of the most", "In this article, we will discuss {t}.",
+    "Chapter 1\n\n{T}\n\n",
     "The most important thing to know about {t} is", "Many people believe that {t}", "Introduction to {t}\n\n",
     "When I first heard about {t}, I", "Researchers have recently found that {t}", "# {T}\n\n## Overview\n\n",
-    "Q: What is {t}?\nA:", "The three main facts about {t} are:\n\n1.", "According to experts, {t}", "Lesson plan: {t}\n\n",
+    "Q: What is {t}?\nA:", "The three main facts about {t} are:\n\n1.", "According to experts, {t}",
+    "Lesson plan: {t}\n\n",
     "Last year, our class visited a museum to learn about {t}.",
 )  # fmt: skip
 
@@ -144,7 +153,8 @@ KINDS: dict[str, tuple[bool, tuple[str, ...], tuple[str, ...]]] = {
     "explain": (True, ("Explain {t} to a child.", "What is {t}?", "Describe {t} in a few sentences.",
                        "Why is {t} important?", "Write a short essay about {t}.", "How does {t} affect our lives?",
                        "Tell me something interesting about {t}.", "What should a beginner know about {t}?",
-                       "Write an introduction to {t} for a school book.", "What are common mistakes about {t}?"), GENERAL),
+                       "Write an introduction to {t} for a school book.", "What are common mistakes about {t}?"),
+                       GENERAL),
     "list": (True, ("Give me five facts about {t}.", "List the advantages and disadvantages of {t}.",
                     "Write ten questions about {t} for a quiz.", "List three books or films about {t} and say why.",
                     "Give step by step advice on {t}.", "Make a table of contents for a book about {t}.",
@@ -165,7 +175,8 @@ KINDS: dict[str, tuple[bool, tuple[str, ...], tuple[str, ...]]] = {
                        "Read the text and continue it.\n\n{t}"), PASSAGES),
     "continue": (False, CONTINUE_ABOUT, GENERAL),
     "tale": (False, ("Once upon a time, there was {t}", "It was a dark night, and {t}", "Nobody in the town knew {t}",
-                     "This is the story of {t}. ", "\"Where have you been?\" asked {t}.", "Every morning, {t}"), HEROES),
+                     "This is the story of {t}. ", "\"Where have you been?\" asked {t}.", "Every morning, {t}"),
+                     HEROES),
 }  # fmt: skip
 
 SHARES = {

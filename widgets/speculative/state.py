@@ -1,0 +1,225 @@
+"""What the events of a `speculative` run say so far. Live, replay and scrubbing read the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, NamedTuple
+
+from lab.events import Event, Progress, Proof, RunCancelled, RunFailed, RunFinished, RunStarted
+from lab.events.decoding import PromptEncoded
+from lab.events.speculative import (
+    DraftRanked,
+    DraftReady,
+    FirstToken,
+    IdentityShown,
+    Judged,
+    PlainToken,
+    SpeculativeFigures,
+    SpeculativeRound,
+    SweepPoint,
+    TrialPoint,
+)
+
+STANDS = ("accepted", "resampled", "bonus")
+PROPOSED = ("accepted", "rejected", "unjudged")
+FIRST = -1
+"""The round of the first new token, which is drawn from the prefill."""
+
+
+class Spot(NamedTuple):
+    """A token of the trace: its round (`FIRST` before any) and its row in it."""
+
+    round: int
+    row: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Sums over rounds.
+
+    Attributes:
+        alpha: sum over judged positions of sum min(p, q), and how many positions it is over.
+        by_depth: for each depth (judged, accepted).
+    """
+
+    rounds: int
+    emitted: int
+    drafted: int
+    judged: int
+    accepted: int
+    alpha: tuple[float, int]
+    by_depth: tuple[tuple[int, int], ...]
+    draft_ms: float
+    verify_ms: float
+    judge_ms: float
+
+    @property
+    def ms(self) -> float:
+        """All three parts of all rounds."""
+        return self.draft_ms + self.verify_ms + self.judge_ms
+
+
+@dataclass
+class SpeculativeState:
+    """The run, indexed for the pictures. Everything here comes from an event."""
+
+    started: RunStarted | None = None
+    prompt: PromptEncoded | None = None
+    ready: DraftReady | None = None
+    first: FirstToken | None = None
+    rounds: list[SpeculativeRound] = field(default_factory=list)
+    plain: list[PlainToken] = field(default_factory=list)
+    figures: SpeculativeFigures | None = None
+    sweep: list[SweepPoint] = field(default_factory=list)
+    drafts: list[DraftRanked] = field(default_factory=list)
+    identity: IdentityShown | None = None
+    trial: list[TrialPoint] = field(default_factory=list)
+    progress: Progress | None = None
+    proof: Proof | None = None
+    end: RunFinished | RunCancelled | RunFailed | None = None
+
+    def fold(self, event: Event) -> None:
+        """Take one event in. Events of other kinds change nothing here."""
+        match event:
+            case RunStarted():
+                self.started = event
+            case PromptEncoded():
+                self.prompt = event
+            case DraftReady():
+                self.ready = event
+            case FirstToken():
+                self.first = event
+            case SpeculativeRound():
+                self.rounds.append(event)
+            case PlainToken():
+                self.plain.append(event)
+            case SpeculativeFigures():
+                self.figures = event
+            case SweepPoint():
+                self.sweep.append(event)
+            case DraftRanked():
+                self.drafts.append(event)
+            case IdentityShown():
+                self.identity = event
+            case TrialPoint():
+                self.trial.append(event)
+            case Progress():
+                self.progress = event
+            case Proof():
+                self.proof = event
+            case RunFinished() | RunCancelled() | RunFailed():
+                self.end = event
+            case _:
+                pass
+
+    def param(self, name: str, default: Any) -> Any:
+        """A parameter of the run on screen."""
+        return self.started.card.params.get(name, default) if self.started else default
+
+    @property
+    def task(self) -> str:
+        """What the run does: "decode", "sweep", "drafts" or "trial"."""
+        task = str(self.param("task", "decode"))
+        return task if task in ("decode", "sweep", "drafts", "trial") else "decode"
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most probable token is taken instead of drawing."""
+        return not self.param("do_sample", True)
+
+    @property
+    def steps(self) -> int:
+        """What the player counts: rounds, or the points of the other tasks."""
+        return len({"decode": self.rounds, "sweep": self.sweep, "drafts": self.drafts, "trial": self.trial}[self.task])
+
+    def emitted(self, upto: int) -> int:
+        """New tokens that stand after round `upto`."""
+        return (1 if self.first else 0) + sum(r.emitted for r in self.rounds[: upto + 1])
+
+    def counts(self, upto: int) -> Counts:
+        """What the rounds up to `upto` come to."""
+        rounds = self.rounds[: upto + 1]
+        tokens = [t for r in rounds for t in r.tokens]
+        judged = [t for t in tokens if t.kind in ("accepted", "rejected")]
+        known = [t.alpha for t in judged if t.alpha == t.alpha]
+        depths: dict[int, list[int]] = {}
+        for token in judged:
+            cell = depths.setdefault(token.depth, [0, 0])
+            cell[0] += 1
+            cell[1] += token.kind == "accepted"
+        last = max(depths, default=-1)
+        return Counts(
+            rounds=len(rounds),
+            emitted=sum(r.emitted for r in rounds),
+            drafted=sum(t.kind in PROPOSED for t in tokens),
+            judged=len(judged),
+            accepted=sum(t.kind == "accepted" for t in judged),
+            alpha=(sum(known), len(known)),
+            by_depth=tuple((depths[d][0], depths[d][1]) if d in depths else (0, 0) for d in range(last + 1)),
+            draft_ms=sum(r.draft_ms for r in rounds),
+            verify_ms=sum(r.verify_ms for r in rounds),
+            judge_ms=sum(r.judge_ms for r in rounds),
+        )
+
+    def plain_ms(self) -> float | None:
+        """Median milliseconds of a step of the plain run."""
+        if self.figures is not None and self.figures.plain_ms > 0:
+            return self.figures.plain_ms
+        times = [t.ms for t in self.plain if t.ms > 0]
+        return median(times) if times else None
+
+    def token(self, spot: Spot | None) -> Judged | None:
+        """The judged token at a spot; None for the first token and where there is none."""
+        if spot is None or not 0 <= spot.round < len(self.rounds):
+            return None
+        tokens = self.rounds[spot.round].tokens
+        return tokens[spot.row] if 0 <= spot.row < len(tokens) else None
+
+    def last_of(self, index: int) -> tuple[int, Judged] | None:
+        """The row and the token that the target put in at the end of a round."""
+        tokens = self.rounds[index].tokens if 0 <= index < len(self.rounds) else ()
+        return next(((i, t) for i, t in enumerate(tokens) if t.kind in ("resampled", "bonus")), None)
+
+    def default_spot(self, upto: int) -> Spot | None:
+        """What is explained when nothing is pointed at: the newest rejection, else the newest judged token."""
+        for wanted in (("rejected",), ("accepted",), STANDS):
+            for index in range(min(upto, len(self.rounds) - 1), -1, -1):
+                rows = [i for i, t in enumerate(self.rounds[index].tokens) if t.kind in wanted]
+                if rows:
+                    return Spot(index, rows[0] if wanted == ("rejected",) else rows[-1])
+        return Spot(FIRST, 0) if self.first else None
+
+    def spots(self, upto: int, *, dropped: bool) -> Iterator[Spot]:
+        """The trace in reading order: what was rejected or never judged stands before what replaced it.
+
+        Args:
+            dropped: whether tokens that do not stand are among them.
+        """
+        if self.first is not None:
+            yield Spot(FIRST, 0)
+        for index in range(min(upto + 1, len(self.rounds))):
+            order = reading_order(self.rounds[index], dropped=dropped)
+            for row in order:
+                yield Spot(index, row)
+
+
+def reading_order(round_: SpeculativeRound, *, dropped: bool) -> list[int]:
+    """The rows of a round as they are read: each rejected one before the token that stands in its place.
+
+    Args:
+        dropped: whether tokens that do not stand are among them.
+    """
+    tokens = round_.tokens
+    rejected = [i for i, t in enumerate(tokens) if t.kind == "rejected"] if dropped else []
+    order: list[int] = []
+    for row, token in enumerate(tokens):
+        if token.kind == "accepted":
+            beside = [i for i in rejected if i < row and tokens[i].depth == token.depth]
+            order += [*beside, row]
+            rejected = [i for i in rejected if i not in beside]
+    order += rejected
+    if dropped:
+        order += [i for i, t in enumerate(tokens) if t.kind == "unjudged"]
+    return order + [i for i, t in enumerate(tokens) if t.kind in ("resampled", "bonus")]

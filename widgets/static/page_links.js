@@ -1,0 +1,26 @@
+// Links to the pages of the other experiments. Inside JupyterLab there is nothing to link to, so it hides.
+function render({ model, el }) {
+  const nav = make("nav", "lab-pages");
+  setAttr(nav, "aria-label", "Experiments");
+  el.append(nav);
+  const stop = follow(model, el, "lab-page-links", (state) => {
+    el.hidden = !document.body.classList.contains("lab-body");
+    keyed(
+      nav,
+      state.pages ?? [],
+      (page) => page.href,
+      () => make("a"),
+      (link, page) => {
+        setText(link, page.label);
+        setAttr(link, "href", page.here ? null : page.href);
+        setAttr(link, "aria-current", page.here ? "page" : null);
+      },
+    );
+  });
+  return () => {
+    stop();
+    nav.remove();
+  };
+}
+
+export default { render };
