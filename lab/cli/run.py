@@ -236,5 +236,5 @@ class _Stopper:
 
 def proof_line(proof: Proof) -> str:
     """A proof in one line."""
-    words = f"{proof.verdict}: {proof.claim}, {proof.matched} of {proof.compared}"
+    words = f"{proof.verdict}: {proof.claim}, {proof.matched:,} of {proof.compared:,} {proof.unit}"
     return f"{words}. {proof.explanation}" if proof.explanation else words

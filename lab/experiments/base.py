@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from lab.events import Event, ModelFacts
 
@@ -32,6 +32,14 @@ class ExperimentParams(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     experiment: ClassVar[str]
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # pydantic would take true for 1
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation in (int, float):
+            raise ValueError("a number is needed")
+        return value
 
     @classmethod
     def for_model(cls, facts: ModelFacts) -> dict[str, Any]:

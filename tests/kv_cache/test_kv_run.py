@@ -13,6 +13,7 @@ import pytest
 import torch
 from kv_cache_runs import Ran, hooks_on, reference_threads, run_to_end
 
+from lab.backend.validation import validated
 from lab.errors import BadInput, NotFound, Unavailable
 from lab.events import Progress, encode_event
 from lab.events.codec import to_json
@@ -282,3 +283,9 @@ def test_every_preset_is_valid() -> None:
 def test_the_registry_needs_no_torch() -> None:
     code = "import sys, lab.experiments.registry; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_true_is_not_taken_for_a_number() -> None:
+    with pytest.raises(BadInput, match="seed is True: a number is needed"):
+        validated(KVCacheParams, {"seed": True})
+    assert validated(KVCacheParams, {"seed": 1, "do_sample": True}).seed == 1
