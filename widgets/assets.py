@@ -19,9 +19,11 @@ def read(name: str) -> str:
 
 
 PARTS: dict[str, tuple[str, ...]] = {
+    "bar_table": ("picture", "dom_picture"),
     "beam_shelf": ("token_text",),
-    "beam_tree": ("token_text", "beam_layout", "beam_words"),
+    "beam_tree": ("token_text", "picture", "beam_layout", "beam_words", "beam_chips"),
     "controls": ("fields",),
+    "round_rows": ("picture", "dom_picture"),
     "token_strip": ("token_text",),
 }
 """Files that belong to a module and stand before it."""

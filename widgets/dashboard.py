@@ -328,6 +328,7 @@ class Dashboard(ipw.VBox):
             total=max(planned, steps),
             playing=self._playing,
             following=self.cursor.step is None,
+            unit=getattr(self.views, "step_unit", "token"),
         )
         self.parts.proof.show(**proof_state(session))
         if started is not self._shown_start:

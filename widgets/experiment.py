@@ -102,7 +102,11 @@ class ExperimentViews(Protocol):
         """Take settings from a link; what does not fit is ignored."""
 
 
-VIEWS = {"kv_cache": "widgets.kv_cache.views:KVCacheViews"}
+VIEWS = {
+    "kv_cache": "widgets.kv_cache.views:KVCacheViews",
+    "beam_search": "widgets.beam_search.views:BeamSearchViews",
+    "speculative": "widgets.speculative.views:SpeculativeViews",
+}
 
 
 def build_views(experiment: str, desk: Desk) -> ExperimentViews:

@@ -26,7 +26,14 @@ class Player(View):
         super().__init__(unit=unit, rate=rate)
 
     def show(
-        self, *, step: int, available: int, total: int | None = None, playing: bool = False, following: bool = False
+        self,
+        *,
+        step: int,
+        available: int,
+        total: int | None = None,
+        playing: bool = False,
+        following: bool = False,
+        unit: str | None = None,
     ) -> None:
         """Show a position.
 
@@ -36,6 +43,7 @@ class Player(View):
             total: steps there will be; None if no more will come.
             playing: whether playback runs; it waits where the data ends.
             following: stay at the newest step as more arrive.
+            unit: what a step is; None leaves it.
         """
         self._put(
             step=step,
@@ -43,6 +51,7 @@ class Player(View):
             total=available if total is None else total,
             playing=playing,
             following=following,
+            unit=unit or self.state["unit"],
         )
 
     def on_step(self, callback: Callable[[int], None]) -> None:

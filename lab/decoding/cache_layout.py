@@ -7,6 +7,7 @@ of shape (batch, kv_head, position, head_dim). A sliding layer keeps window - 1 
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -216,6 +217,21 @@ def keep(cache: Cache, since: Mark, rows: Sequence[int]) -> None:
         _keep_replaced(layer, since, index, rows)
 
 
+def shorten(cache: Cache, positions: int) -> None:
+    """Forget all beyond the first `positions`.
+
+    Raises:
+        ModelError: a layer with a window, which no longer holds what came before.
+    """
+    for layer in cache.layers:
+        if isinstance(layer, RoomyLayer):
+            layer.length = min(layer.length, positions)
+        elif stored_positions(layer):
+            raise ModelError(
+                "A sliding window cannot go back to an earlier text.", remedy="Use a model with full attention."
+            )
+
+
 def _keep_replaced(layer: Any, since: Mark, index: int, rows: Sequence[int]) -> None:
     """For a layer that gets new tensors at each update, a full sliding window among them."""
     keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
@@ -238,6 +254,32 @@ def _keep_replaced(layer: Any, since: Mark, index: int, rows: Sequence[int]) -> 
         fresh = [tensor[:, :, -window:] for tensor in fresh]
         layer.cumulative_length = since.seen[index] + len(rows)
     layer.keys, layer.values = fresh
+
+
+def reorder(cache: Cache, rows: Sequence[int]) -> None:
+    """Let row i of the batch hold what row `rows[i]` held; the batch becomes as long as `rows`.
+
+    Every layer kind knows how to move its own rows. New tensors are made, nothing is written into the old ones.
+    """
+    devices: dict[Any, Tensor] = {}
+    layers: list[Any] = cache.layers
+    for layer in layers:
+        held = getattr(layer, "keys", None)
+        device = held.device if isinstance(held, Tensor) else torch.device("cpu")
+        if device not in devices:
+            devices[device] = torch.tensor(list(rows), dtype=torch.long, device=device)
+        layer.reorder_cache(devices[device])
+
+
+def snapshot(cache: Cache) -> list[Any]:
+    """The layers as they are now, to be put back with `put_back`. No tensor is copied, so until then only
+    `reorder` may follow at once: it makes new tensors, while an appended token may be written into these."""
+    return [copy.copy(layer) for layer in cache.layers]
+
+
+def put_back(cache: Cache, layers: Sequence[Any]) -> None:
+    """Let `cache` hold what it held at the `snapshot`."""
+    cache.layers = [copy.copy(layer) for layer in layers]
 
 
 def cache_keyword(model: nn.Module) -> str:

@@ -96,6 +96,9 @@ class LlamaPass:
             return self._one(ids[0], start, last=last, attention=attention)
 
     def rows(self, ids: Sequence[int], start: int, *, tree: Tree | None = None, layers: int | None = None) -> Rows:
+        if len(ids) == 1:
+            self._one(ids[0], start, last=True, attention=False, layers=layers)
+            return Rows(self._logits.float().clone()[None], self._step.x.clone()[None])
         model, shape = self._model, tree or Tree.chain(len(ids))
         device = self._table.device
         positions = torch.tensor(row_positions(shape, start), device=device)
@@ -112,10 +115,12 @@ class LlamaPass:
         self._weights.clear()
         return kept
 
-    def _one(self, token: int, position: int, *, last: bool, attention: bool) -> Tensor | None:
+    def _one(
+        self, token: int, position: int, *, last: bool, attention: bool, layers: int | None = None
+    ) -> Tensor | None:
         scratch = self._step
         scratch.start(self._table[token], self._cos[position], self._sin[position])
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self._layers[:layers]):
             weights = layer(self._rooms[index])
             if attention and index in self._traced:
                 self._weights[index] = weights.reshape(-1, weights.shape[-1])

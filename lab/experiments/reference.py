@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +48,7 @@ class _Abandoned(BaseException):
     """Ends the reference's thread from inside a hook; not an Exception, so that no `except` on the way eats it."""
 
 
-class _RandomState:
+class RandomState:
     """The process's random state on the devices that `generate()` draws from."""
 
     def __init__(self, device: torch.device) -> None:
@@ -69,10 +69,10 @@ class _RandomState:
             generator.set_state(state)
 
 
-class _LockStep:
+class LockStep:
     """One call in a thread of its own that computes only while `advance` waits for it."""
 
-    def __init__(self, work: Callable[[], Any], random_state: _RandomState, seed: int, slice_ms: float) -> None:
+    def __init__(self, work: Callable[[], Any], random_state: RandomState, seed: int, slice_ms: float) -> None:
         self._work = work
         self._random = random_state
         self._seed = seed
@@ -152,6 +152,7 @@ def reference_generate(
     top_p: float = 1.0,
     seed: int = 0,
     slice_ms: float = SLICE_MS,
+    more: Mapping[str, Any] | None = None,
 ) -> Generator[int, None, ReferenceTokens]:
     """Run `generate()` on `shell`, which is changed: pass one that nobody else uses.
 
@@ -162,6 +163,7 @@ def reference_generate(
         top_k: 0 draws from all tokens.
         seed: of the global random state, as `torch.manual_seed`; other runs' draws are not touched.
         slice_ms: control comes back at the first layer reached after this many milliseconds.
+        more: further fields of `GenerationConfig`: a repetition penalty, say.
 
     Yields:
         How many new tokens there are so far, at the end of each slice.
@@ -183,6 +185,7 @@ def reference_generate(
         prefill_chunk_size=chunk,
         use_cache=True,
         **sampling,
+        **(more or {}),
     )
     top_two: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -191,7 +194,7 @@ def reference_generate(
         made = shell.generate(input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=config)  # type: ignore[operator]
         return [int(token) for token in made[0, len(prompt_ids) :]]
 
-    step = _LockStep(generate, _RandomState(device), seed, slice_ms)
+    step = LockStep(generate, RandomState(device), seed, slice_ms)
     passes_before_first = 0 if chunk is None else -(-len(prompt_ids) // chunk) - 1
     with _hooks(shell, step.pause_if_due, top_two):
         try:
@@ -238,7 +241,7 @@ def _hooks(
         values, ids = output.logits[0, -1].float().topk(2)
         top_two.append((values, ids))
 
-    handles = [module.register_forward_pre_hook(before) for module in _places_to_pause(shell)]
+    handles = [module.register_forward_pre_hook(before) for module in places_to_pause(shell)]
     handles.append(shell.register_forward_hook(after))
     try:
         yield
@@ -247,7 +250,7 @@ def _hooks(
             handle.remove()
 
 
-def _places_to_pause(shell: nn.Module) -> list[nn.Module]:
+def places_to_pause(shell: nn.Module) -> list[nn.Module]:
     """The layers (members of module lists) and their direct parts; every module if there are no lists."""
     layers = [layer for module in shell.modules() if isinstance(module, nn.ModuleList) for layer in module]
     places = {id(part): part for layer in layers for part in (layer, *layer.children())}

@@ -105,6 +105,14 @@ class TextStream:
         """What is left at the end: the bytes of an unfinished character, as U+FFFD."""
         return self._decode(self._start)[self._given :]
 
+    def branch(self) -> TextStream:
+        """A stream that goes on from here by itself, as often as wanted; this one stays where it is."""
+        other = TextStream(self._tokenizer)
+        other._ids = self._ids[self._start :]
+        other._settled = self._settled - self._start
+        other._given = self._given
+        return other
+
     def _unfinished(self, text: str) -> int:
         """How many characters at the end of `text` may still become another one: at most three bytes shown as U+FFFD.
 

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from gallery_speculative import speculative_views
 from playwright.sync_api import Page
 
 from lab.events import RunCard
@@ -114,6 +115,7 @@ def views() -> dict[str, View]:
         "link": link,
         "export": export,
         "lesson": _lesson(),
+        **speculative_views(),
     }
 
 

@@ -11,10 +11,9 @@ from widgets.token_text import quoted
 
 ONE_HOT = 1 - 1e-6
 MISTAKES = {
-    "no_residual": "Broken on purpose: the replacement is drawn from all of p, not from what the draft gave too little.",
+    "no_residual": "Broken on purpose: at a rejection the replacement is drawn from all of p, not from the residual.",
     "wrong_q": "Broken on purpose: the q in the ratio is not the one that the token was drawn from.",
-    "processors_skipped": "Broken on purpose: after a rejection the rules for the text (temperature, top-k, penalties) are "
-    "left out.",
+    "processors_skipped": "Broken on purpose: after a rejection temperature, top-k and penalties are left out.",
     "cache_not_cropped": "Broken on purpose: rejected tokens stay in the cache, so later tokens read what was never "
     "written.",
     "top_token_on_rejection": "Broken on purpose: at a rejection the model's most probable token is taken, not a draw.",
@@ -29,7 +28,7 @@ def share(value: float) -> str:
         return "0" if value == 0 else ("1" if value >= 1 else "more than 0.999")
     if value < 0.001:
         return "less than 0.001"
-    return f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+    return f"{value:.3f}" if value < 0.0995 or value >= 0.995 else f"{value:.2f}"
 
 
 def pair(first: float, second: float) -> tuple[str, str]:
@@ -62,7 +61,7 @@ def heading(state: SpeculativeState, spot: Spot | None) -> str:
 
 
 def sentences(state: SpeculativeState, spot: Spot | None) -> list[str]:
-    """The answer, one to three sentences; with the mistake of a run that is broken on purpose."""
+    """The answer, one to three sentences."""
     if spot is None:
         return ["Press Run. The newest rejected token is explained here; point at any other token to ask about it."]
     if spot.round == FIRST:
@@ -79,9 +78,6 @@ def sentences(state: SpeculativeState, spot: Spot | None) -> list[str]:
     }[token.kind](state, spot, token)
     if token.ends:
         said.append("It ends the text.")
-    mistake = str(state.param("break_run", "nothing"))
-    if token.kind in ("rejected", "resampled") and mistake in MISTAKES:
-        said.append(MISTAKES[mistake])
     return said
 
 
@@ -119,17 +115,20 @@ def _offer(token: Judged) -> str:
     """What the draft and the model each say of a token."""
     name = quoted(token.text)
     if token.q >= ONE_HOT:
-        return f"The draft proposed {name} alone (its 1 of 1), the model gives it {share(token.p)}."
+        return f"The draft proposed {name} and nothing else (q = 1), the model gives it {share(token.p)}."
     return f"The draft gave {name} {share(token.q)}, the model gives it {share(token.p)}."
 
 
-def _accepted(state: SpeculativeState, spot: Spot, token: Judged) -> list[str]:
+def _accepted(state: SpeculativeState, _spot: Spot, token: Judged) -> list[str]:
     if state.greedy or not math.isfinite(token.u):
         return [f"The model's top token here is {quoted(token.text)}: just what the draft proposed, so it is accepted."]
     if token.accept >= 1:
         return [_offer(token), "The model wants it at least as much as the draft, so it is always accepted."]
     accept, draw = pair(token.accept, token.u)
-    return [_offer(token), f"So it is accepted with probability {accept}; the draw was {draw}, below that: accepted."]
+    return [
+        _offer(token),
+        f"So it is accepted with probability p / q = {accept}; the draw was {draw}, below that: accepted.",
+    ]
 
 
 def _stand_in(state: SpeculativeState, spot: Spot, token: Judged) -> Judged | None:
@@ -146,7 +145,7 @@ def _rejected(state: SpeculativeState, spot: Spot, token: Judged) -> list[str]:
         top = f"The model's top token here is {quoted(other.text)}" if other else "The model's top token is another"
         return [f"{top}, so {quoted(token.text)} is rejected.", "Without sampling only the top token is accepted."]
     accept, draw = pair(token.accept, token.u)
-    said = [_offer(token), f"So it is accepted with probability {accept}; the draw was {draw}: rejected."]
+    said = [_offer(token), f"So it is accepted with probability p / q = {accept}; the draw was {draw}: rejected."]
     if other is not None and other.kind == "accepted":
         said.append(f"The next guess for the same place, {quoted(other.text)}, was accepted.")
     elif other is not None:
@@ -183,8 +182,8 @@ def _resampled(state: SpeculativeState, spot: Spot, token: Judged) -> list[str]:
     out = _refused(state.rounds[spot.round].tokens, token)
     name = quoted(token.text)
     if state.greedy:
-        said = f"{name} is the model's top token here"
-        return [f"{said}; the draft had proposed {quoted(out.text)}." if out else f"{said}."]
+        top = f"{name} is the model's top token here"
+        return [f"{top}; the draft had proposed {quoted(out.text)}." if out else f"{top}."]
     why = f"{quoted(out.text)} was rejected, so" if out else "The draft's token was rejected, so"
     if state.param("break_run", "nothing") in ("no_residual", "processors_skipped", "top_token_on_rejection"):
         return [f"{why} the model put in {name}."]
@@ -206,7 +205,11 @@ def _bonus(state: SpeculativeState, spot: Spot, token: Judged) -> list[str]:
     tokens = state.rounds[spot.round].tokens
     proposed = any(t.kind != "bonus" for t in tokens)
     name = quoted(token.text)
-    how = "is the model's top token" if state.greedy else f"was drawn from the model's own {share(token.p)}"
+    how = (
+        "is the model's top token"
+        if state.greedy
+        else f"was drawn from the model's own distribution, which gives it {share(token.p)}"
+    )
     if not proposed:
         return [f"The draft proposed nothing in this round. {name} {how}: one pass, one token, as without a draft."]
     return [f"All proposed tokens were accepted, and the same pass already says what follows: {name} {how}."]

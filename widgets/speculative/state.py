@@ -132,7 +132,15 @@ class SpeculativeState:
     @property
     def steps(self) -> int:
         """What the player counts: rounds, or the points of the other tasks."""
-        return len({"decode": self.rounds, "sweep": self.sweep, "drafts": self.drafts, "trial": self.trial}[self.task])
+        match self.task:
+            case "sweep":
+                return len(self.sweep)
+            case "drafts":
+                return len(self.drafts)
+            case "trial":
+                return len(self.trial)
+            case _:
+                return len(self.rounds)
 
     def emitted(self, upto: int) -> int:
         """New tokens that stand after round `upto`."""
@@ -167,7 +175,7 @@ class SpeculativeState:
         """Median milliseconds of a step of the plain run."""
         if self.figures is not None and self.figures.plain_ms > 0:
             return self.figures.plain_ms
-        times = [t.ms for t in self.plain if t.ms > 0]
+        times = [t.ms for t in self.plain if t.index > 0]
         return median(times) if times else None
 
     def token(self, spot: Spot | None) -> Judged | None:
@@ -181,6 +189,15 @@ class SpeculativeState:
         """The row and the token that the target put in at the end of a round."""
         tokens = self.rounds[index].tokens if 0 <= index < len(self.rounds) else ()
         return next(((i, t) for i, t in enumerate(tokens) if t.kind in ("resampled", "bonus")), None)
+
+    def ranked(self) -> list[DraftRanked]:
+        """The drafts so far, the fastest first; those that could not run last."""
+
+        def key(draft: DraftRanked) -> tuple[bool, float]:
+            speed = draft.figures.measured if draft.figures else None
+            return bool(draft.skipped) or speed is None, -(speed or 0.0)
+
+        return sorted(self.drafts, key=key)
 
     def default_spot(self, upto: int) -> Spot | None:
         """What is explained when nothing is pointed at: the newest rejection, else the newest judged token."""

@@ -44,7 +44,10 @@ async function savePlots(item, prefix, el) {
     const name = view.model.name || `${prefix}-${i + 1}`;
     saveFile(`${name}.${format}`, await drawPlot(view, format, ground));
   }
-  return views.length;
+  // Pictures that Bokeh does not draw: elements of this class that can make a file of themselves.
+  const others = item.plot ? [] : [...document.querySelectorAll(".lab-has-picture")].filter((node) => node.labPicture && node.getClientRects().length);
+  for (const node of others) saveFile(`${prefix}-${node.dataset.picture}.${format}`, await node.labPicture(format, ground));
+  return views.length + others.length;
 }
 
 function render({ model, el }) {

@@ -192,7 +192,16 @@ function selectEditor(field, id, edit) {
   const { row } = makeRow(field, id);
   const select = make("select", "lab-input lab-select");
   select.id = id;
-  field.choices.forEach((_choice, i) => select.append(new Option(field.labels[i] ?? "", String(i))));
+  const impossible = field.disabled_options ?? {}; // choice -> why not
+  field.choices.forEach((choice, i) => {
+    const option = new Option(field.labels[i] ?? "", String(i));
+    if (impossible[choice]) {
+      option.disabled = true;
+      option.title = impossible[choice];
+      option.text += " (not here)";
+    }
+    select.append(option);
+  });
   select.addEventListener("change", () => edit(field.choices[Number(select.value)], "", 0));
   row.append(select);
   return { row, main: select, set: (value) => { select.value = String(field.choices.indexOf(value)); }, lock: (on) => { select.disabled = on; } };

@@ -28,6 +28,7 @@ function render({ model, el }) {
 
   let expanded = false;
   let chips = new Map(); // absolute index -> chip
+  let pinned = true; // at the newest line, until a visitor scrolls away from it
   let hovered = null;
   let current = null; // the chip in the tab order
 
@@ -54,6 +55,7 @@ function render({ model, el }) {
   strip.addEventListener("focusout", (event) => {
     if (!strip.contains(event.relatedTarget)) hover(null);
   });
+  strip.addEventListener("scroll", () => { pinned = strip.scrollTop + strip.clientHeight >= strip.scrollHeight - 8; });
   strip.addEventListener("click", (event) => {
     const index = indexOf(event.target);
     if (index !== null) lock(lockedNow() === index ? null : index);
@@ -158,6 +160,7 @@ function render({ model, el }) {
     setText(fold, first === 0 ? "fold the earlier tokens" : `… ${count} earlier token${first === 1 ? "" : "s"}`);
     setAttr(fold, "aria-expanded", expanded ? "true" : "false");
     empty.hidden = total > 0;
+    if (pinned) requestAnimationFrame(() => { strip.scrollTop = strip.scrollHeight; });
     setText(empty, state.empty || "No tokens yet.");
   }
 

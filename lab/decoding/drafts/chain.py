@@ -65,6 +65,8 @@ class ModelChain:
         drawn_from: list[Tensor | None] = []
         while True:
             token, q = self._drawn(logits, ids, distribution, sight.generator)
+            if token is None:
+                return Proposal.chain(tokens, drawn_from)
             tokens.append(token)
             drawn_from.append(q)
             if len(tokens) == count or token in distribution.end_token_ids:
@@ -83,6 +85,18 @@ class ModelChain:
             stand += 1
         cache_layout.keep(self.runner.cache, self._mark, range(stand - self._marked))
         del self._held[stand:]
+
+    def rewind(self, ids: Sequence[int]) -> None:
+        """The text is `ids` again, shorter than it was: keep what is common, all but the last token of `ids`.
+
+        Raises:
+            ModelError: the cache has a sliding window, which cannot go back.
+        """
+        same = 0
+        while same < min(len(self._held), len(ids) - 1) and self._held[same] == ids[same]:
+            same += 1
+        cache_layout.shorten(self.runner.cache, same)
+        del self._held[same:]
 
     def cache_bytes(self) -> tuple[int, int]:
         """Bytes that its cache holds, and positions."""
@@ -124,8 +138,11 @@ class ModelChain:
     @staticmethod
     def _drawn(
         logits: Tensor, ids: list[int], distribution: Distribution, generator: torch.Generator
-    ) -> tuple[int, Tensor | None]:
+    ) -> tuple[int | None, Tensor | None]:
+        """The next token and what it was drawn from; no token where the draft's logits are no numbers."""
         if distribution.greedy:
             return int(distribution.processed(logits, ids).argmax()), None
         q = distribution.of(logits, ids)
+        if not bool(torch.isfinite(q.sum())):
+            return None, None
         return int(torch.multinomial(q[None], 1, generator=generator)[0, 0]), q

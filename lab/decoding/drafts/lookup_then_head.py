@@ -19,7 +19,7 @@ class LookupThenHead:
         head: proposes where `lookup` does not.
     """
 
-    name = "lookup_then_eagle"
+    name = "lookup_eagle"
     wants_features = True
 
     def __init__(self, lookup: Draft, head: EagleDraft) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lab.events import ModelFacts
 from lab.experiments.base import Preset
 from lab.experiments.fields import SamplingParams, shown
+from lab.experiments.speculative.head_file import head_target
 
 MAX_GAMMA = 16
 
@@ -81,7 +83,7 @@ class SpeculativeParams(SamplingParams):
         json_schema_extra=shown("toggle", "main"),
     )
     top_k: int = Field(
-        0,
+        50,
         title="Top-k",
         description="Draw from the k most probable tokens only; 0 draws from all. On both sides.",
         ge=0,
@@ -174,8 +176,56 @@ class SpeculativeParams(SamplingParams):
         ),
     )
 
+    @classmethod
+    def for_model(cls, facts: ModelFacts) -> dict[str, Any]:
+        """Narrow the drafts to those that can work with the model, and the early exit to its layers.
+
+        The field `draft` has `disabled_options`: for each draft that cannot work, the reason in words.
+        """
+        schema = super().for_model(facts)
+        fields = schema["properties"]
+        fields["exit_layer"]["maximum"] = len(facts.layers)
+        fields["exit_layer"]["default"] = min(fields["exit_layer"]["default"], max(1, len(facts.layers) * 2 // 3))
+        reasons = impossible(facts)
+        if "early_exit" in reasons:
+            fields["exit_layer"]["disabled"] = reasons["early_exit"]
+        fields["draft"]["disabled_options"] = reasons
+        fields["draft"]["default"] = next(name for name in DRAFT_TITLES if name not in reasons)
+        return schema
+
+
+def impossible(facts: ModelFacts) -> dict[str, str]:
+    """For each draft that cannot work with a model, the reason, as far as its facts tell."""
+    reasons: dict[str, str] = {}
+    target, weight_hash = head_target()
+    if not weight_hash:
+        head = "There is no trained head here."
+    elif weight_hash != facts.weight_hash:
+        head = f"The trained head drafts for {target} alone, and this is {facts.name}."
+    else:
+        head = ""
+    if head:
+        reasons["eagle"] = reasons["lookup_eagle"] = head
+    if facts.architecture != "LlamaForCausalLM":
+        reasons["early_exit"] = f"A part of the layers of {facts.name} ({facts.architecture}) cannot be run alone."
+    return reasons
+
 
 PRESETS: tuple[Preset, ...] = (
     Preset(question="Why was this token rejected?", params={}),
+    Preset(
+        question="When does looking up pay?",
+        params={
+            "draft": "lookup",
+            "do_sample": False,
+            "gamma": 6,
+            "max_new_tokens": 64,
+            "prompt": "Repeat this notice word for word.\n\nThe library in Weaver Road opens at 9:30 on weekdays and "
+            "at 11:00 at weekends. The reading room is closed for repairs until 14 March. Books borrowed before that "
+            "date may be kept for one week longer.",
+        },
+    ),
     Preset(question="Is the output exactly the model's?", params={"task": "trial"}),
+    Preset(question="What if the rule forgets the residual?", params={"task": "trial", "break_run": "no_residual"}),
+    Preset(question="Which draft pays here?", params={"task": "drafts", "do_sample": False, "max_new_tokens": 24}),
 )

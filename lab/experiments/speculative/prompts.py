@@ -23,7 +23,9 @@ _NOTICE = (
     "for repairs until 14 March. Tickets bought before that date stay valid for one month longer."
 )
 _CODE = (
-    "def mean(values):\n    total = 0\n    for value in values:\n        total += value\n    return total / len(values)\n"
+    "def mean(values):\n    total = 0\n"
+    "    for value in values:\n        total += value\n"
+    "    return total / len(values)\n"
 )
 _LETTER = (
     "Dear Ms Okafor, the blue armchair that you ordered on 3 May has arrived. You can collect it from our shop in "

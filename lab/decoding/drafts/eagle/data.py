@@ -70,8 +70,8 @@ class Data:
         return sum(len(s.tokens) - s.prompt for s in self.samples)
 
 
-def read_data(directory: Path, *, held_out: bool) -> Data:
-    """Read all files of one kind.
+def read_data(directory: Path, *, held_out: bool, files: int | None = None) -> Data:
+    """Read all files of one kind, or the first so many of them.
 
     Raises:
         ModelError: there are none, one is damaged, or they come from different targets.
@@ -79,7 +79,7 @@ def read_data(directory: Path, *, held_out: bool) -> Data:
     samples: list[Sample] = []
     mass: Tensor | None = None
     hashes: set[str] = set()
-    for file in sorted(directory.glob("held-out-*.safetensors" if held_out else "train-*.safetensors")):
+    for file in sorted(directory.glob("held-out-*.safetensors" if held_out else "train-*.safetensors"))[:files]:
         try:
             with safe_open(str(file), "pt") as stored:
                 hashes.add((stored.metadata() or {}).get("weight_hash", ""))
@@ -122,7 +122,8 @@ def batches(samples: list[Sample], tokens: int, generator: torch.Generator | Non
         groups[-1].append(sample)
     order = range(len(groups)) if generator is None else torch.randperm(len(groups), generator=generator).tolist()
     for index in order:
-        yield _batch(groups[index])
+        if groups[index]:
+            yield _batch(groups[index])
 
 
 def _batch(group: list[Sample]) -> Batch:

@@ -33,7 +33,7 @@ def figures(head: EagleHead, full_output: Tensor, samples: Sequence[Sample], dep
     Returns:
         "alpha" and "agreement": lists by depth, over texts drawn at temperature 1 and greedy ones alike;
         "alpha_sampled" over those drawn at 1, "agreement_greedy" over the greedy ones; "coverage": the target's
-        probability on the head's rows; "positions" judged.
+        probability on the head's rows in texts drawn at 1; "positions" judged.
     """
     alpha, agreement, weight = torch.zeros(3, 2, depths, dtype=torch.float64)
     covered = torch.zeros(2, dtype=torch.float64)
@@ -52,6 +52,7 @@ def figures(head: EagleHead, full_output: Tensor, samples: Sequence[Sample], dep
                 alpha[part, depth] += torch.minimum(p, q).sum(-1)[fair].sum().double()
                 agreement[part, depth] += (head.rows[q.argmax(-1)] == best)[fair].sum().double()
                 weight[part, depth] += fair.sum().double()
+    weight.clamp_(min=1)  # none of a kind: its figures are 0
     whole = weight.sum(0)
     return {
         "alpha": _rounded(alpha.sum(0) / whole),

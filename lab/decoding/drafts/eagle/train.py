@@ -24,7 +24,7 @@ from lab.decoding.drafts.eagle.data import Batch, Data, batches, read_data
 from lab.decoding.drafts.eagle.evaluate import figures
 from lab.decoding.drafts.eagle.generate_data import say
 from lab.decoding.drafts.eagle.head import EagleHead, new_head
-from lab.decoding.drafts.eagle.store import HeadCard, load_head, save_head
+from lab.decoding.drafts.eagle.store import HeadCard, load_head, read_card, save_head
 from lab.decoding.drafts.eagle.unroll import unroll
 
 
@@ -37,6 +37,8 @@ class Stage:
         rate: the highest learning rate; it warms up and falls along a cosine.
         pull: weight of the smooth L1 distance between estimates and features.
         overlap: weight of 1 - alpha, which is what acceptance depends on, beside the KL.
+        noise: standard deviation of normal noise on the features read, in parts of their root mean square: the
+            same text is not seen twice, which holds off learning it by heart.
     """
 
     steps: int
@@ -44,6 +46,7 @@ class Stage:
     rate: float
     pull: float
     overlap: float = 0.0
+    noise: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,17 +61,23 @@ class Recipe:
     seed: int = 20
     decay: float = 0.7
     """Weight of each depth relative to the one before."""
+    shrink: float = 0.0
+    """Weight decay."""
 
 
-def loss(head: EagleHead, batch: Batch, stage: Stage, decay: float) -> Tensor:
+def loss(head: EagleHead, batch: Batch, stage: Stage, decay: float, generator: torch.Generator | None = None) -> Tensor:
     """The mean over judged positions, summed over depths with falling weights."""
     judged = batch.judged
     wanted = batch.wanted[judged]
     with torch.no_grad():
         p = torch.exp(wanted @ head.output.t() - batch.lse[judged][:, None])
+    features = batch.features
+    if stage.noise:
+        size = features.square().mean(-1, keepdim=True).sqrt()
+        features = features + stage.noise * size * torch.randn(features.shape, generator=generator)
     at = torch.arange(batch.ids.shape[1])
     total = torch.zeros(())
-    for depth, estimate in enumerate(unroll(head, batch.ids, batch.features, stage.depths)):
+    for depth, estimate in enumerate(unroll(head, batch.ids, features, stage.depths)):
         fair = (at >= depth).expand_as(judged)[judged]
         chosen = estimate[judged]
         log_q = torch.log_softmax(head.logits(chosen), dim=-1)
@@ -90,12 +99,12 @@ def fit(
     source = _endless(data, recipe.tokens, generator)
     losses: list[float] = []
     for number, stage in enumerate(recipe.stages, start=1):
-        optimizer = torch.optim.AdamW(head.parameters(), lr=stage.rate, betas=(0.9, 0.95), weight_decay=0.0)
+        optimizer = torch.optim.AdamW(head.parameters(), lr=stage.rate, betas=(0.9, 0.95), weight_decay=recipe.shrink)
         began = time.monotonic()
         for step in range(stage.steps):
             for group in optimizer.param_groups:
                 group["lr"] = stage.rate * _schedule(step, stage.steps, recipe.warm_up)
-            value = loss(head, next(source), stage, recipe.decay)
+            value = loss(head, next(source), stage, recipe.decay, generator)
             optimizer.zero_grad(set_to_none=True)
             value.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(head.parameters(), recipe.clip)
@@ -135,30 +144,38 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument(
+        "--files", type=int, help="use the first so many data files only (a first head while more are made)"
+    )
     parser.add_argument("--init", type=Path, help="go on from this head (its rows are kept)")
     parser.add_argument("--rows", type=int, default=2048, help="output rows that the head can say")
     parser.add_argument("--tokens", type=int, default=640, help="positions a step")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--shrink", type=float, default=0.0, help="weight decay")
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument(
         "--stage",
-        nargs=5,
+        nargs=6,
         action="append",
-        metavar=("STEPS", "DEPTHS", "RATE", "PULL", "OVERLAP"),
-        help="may be repeated; default: 650 1 1.5e-3 .05 0, then 380 3 8e-4 0 0",
+        metavar=("STEPS", "DEPTHS", "RATE", "PULL", "OVERLAP", "NOISE"),
+        help="may be repeated; default: 650 1 1.5e-3 .05 0 0, then 380 3 8e-4 0 1 .1",
     )
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    stages = given.stage or [("650", "1", "1.5e-3", ".05", "0"), ("380", "3", "8e-4", "0", "0")]
+    stages = given.stage or [
+        ("650", "1", "1.5e-3", ".05", "0", "0"),
+        ("380", "3", "8e-4", "0", "1", ".1"),
+    ]
     recipe = Recipe(
-        stages=tuple(Stage(int(s), int(d), float(r), float(p), float(o)) for s, d, r, p, o in stages),
+        stages=tuple(Stage(int(s), int(d), float(r), float(p), float(o), float(n)) for s, d, r, p, o, n in stages),
         rows=given.rows,
         tokens=given.tokens,
         seed=given.seed,
+        shrink=given.shrink,
     )
     loaded = load_model(given.model, dtype="float32", device="cpu")
     model: Any = loaded.model
-    data, held_out = read_data(given.data, held_out=False), read_data(given.data, held_out=True)
+    data, held_out = read_data(given.data, held_out=False, files=given.files), read_data(given.data, held_out=True)
     if data.weight_hash != loaded.facts.weight_hash:
         sys.exit("The data was made by another target: generate it again.")
     say(f"{len(data.samples)} texts, {data.tokens} generated tokens")
@@ -170,10 +187,12 @@ def main() -> None:
     versions = {"torch": torch.__version__, "transformers": transformers_version, "safetensors": safetensors_version}
 
     def checkpoint(step: int) -> None:
-        found = figures(head, model.lm_head.weight, held_out.samples)
+        # A part of the texts is enough on the way: the figures cost as much as a hundred steps.
+        done = step == sum(stage.steps for stage in recipe.stages)
+        found = figures(head, model.lm_head.weight, held_out.samples[:: 1 if done else 5])
         said = {**asdict(recipe), "steps_done": step, "texts": len(data.samples), "generated_tokens": data.tokens}
         if given.init:
-            said["continued_from"] = given.init.name
+            said["continued_from"] = read_card(given.init).recipe
         save_head(head, HeadCard(loaded.facts.id, loaded.facts.weight_hash, said, versions, found), given.out)
         say(f"step {step}: alpha {found['alpha_sampled']}, greedy agreement {found['agreement_greedy']}")
 

@@ -1,0 +1,122 @@
+"""The same prefix again and again: rounds that start anew, for the exactness trial.
+
+Each draw runs the real rounds: the draft proposes, the target's p is judged against with fresh random numbers, the
+caches are put right. The target's logits after a text that came before are remembered: the model is deterministic, so
+the same text with the same cache has the same logits. Nothing is remembered where the mistake is in the cache itself
+or the draft reads the target's cache: then every pass is computed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lab.decoding import cache_layout
+from lab.decoding.drafts.base import Proposal
+from lab.decoding.speculative.rounds import Round, Rounds
+from lab.decoding.tree import Tree
+from lab.errors import ModelError
+
+MEMORY_BYTES = 320 * 2**20
+"""Logits and features remembered at most."""
+
+PAIR = 2
+PROPOSED = 2
+"""Tokens proposed in the first round of a draw: so the second token of a pair is judged, too."""
+
+
+@dataclass
+class AgainRounds(Rounds):
+    """Rounds from one prefix. `sight.ids` is the prefix when it is made, and the target's cache holds all of it but
+    the last token.
+
+    Attributes:
+        passes: target passes that were computed.
+        remembered: rows of logits that were not.
+    """
+
+    passes: int = 0
+    remembered: int = 0
+    _memory: OrderedDict[tuple[int, ...], tuple[Tensor, Tensor | None]] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._prefix = len(self.sight.ids)
+        self._start = self.position
+        self._features = self.sight.features
+        self._mark = cache_layout.mark(self.runner.cache)
+        self._computes = self.mistake == "cache_not_cropped" or self.draft.name == "early_exit"
+
+    def pair(self) -> Generator[None, None, tuple[int, int]]:
+        """Draw one pair of tokens after the prefix."""
+        self._rewind()
+        ids = self.sight.ids
+        while (have := len(ids) - self._prefix) < PAIR:
+            yield from self._pair_round(PROPOSED - have)
+        return ids[self._prefix], ids[self._prefix + 1]
+
+    def _pair_round(self, proposed: int) -> Generator[None, None, Round]:
+        return (yield from self.round(proposed, proposed + 1))
+
+    def _rewind(self) -> None:
+        with torch.inference_mode():
+            del self.sight.ids[self._prefix :]
+            self.sight.features = self._features
+            cache_layout.keep(self.runner.cache, self._mark, ())
+            self.position = self._start
+            rewind: Any = getattr(self.draft, "rewind", None)
+            if rewind is not None:
+                rewind(self.sight)
+            elif self.draft.cache_bytes()[1] and not self.draft.wants_features:
+                raise ModelError(
+                    f"The draft {self.draft.name!r} cannot go back to an earlier text, so the trial cannot run it.",
+                    remedy="Choose another draft.",
+                )
+
+    def _verify(self, proposal: Proposal) -> tuple[Tensor, Tensor | None]:
+        if self._computes:
+            self.passes += 1
+            return super()._verify(proposal)
+        so_far = tuple(self.sight.ids[self._prefix :])
+        tokens, tree = proposal.token_ids, proposal.tree
+        keys = [so_far] + [(*so_far, *(tokens[i] for i in tree.path(row))) for row in range(len(tokens))]
+        if any(key not in self._memory for key in keys):
+            self._compute(so_far, proposal, keys)
+        else:
+            self.remembered += len(keys)
+        found = [self._memory[key] for key in keys]
+        for key in keys:
+            self._memory.move_to_end(key)
+        self._forget_oldest()
+        logits = torch.stack([row for row, _ in found])
+        features = [feature for _, feature in found if feature is not None]
+        return logits, torch.stack(features) if self.draft.wants_features and features else None
+
+    def _compute(self, so_far: tuple[int, ...], proposal: Proposal, keys: list[tuple[int, ...]]) -> None:
+        """One pass over what follows the prefix; the cache is left as it was."""
+        lead = [self.sight.ids[self._prefix - 1], *so_far]
+        parents = (*range(-1, len(lead) - 1), *(parent + len(lead) for parent in proposal.tree.parents))
+        tree = Tree(parents)
+        rows = self.runner.rows((*lead, *proposal.token_ids), self._start, tree=None if tree.is_chain else tree)
+        cache_layout.keep(self.runner.cache, self._mark, ())
+        self.passes += 1
+        first = len(lead) - 1
+        for offset, key in enumerate(keys):
+            feature = None if rows.features is None else rows.features[first + offset].clone()
+            self._memory[key] = (rows.logits[first + offset].clone(), feature)
+
+    def _forget_oldest(self) -> None:
+        size = next(iter(self._memory.values()))[0].nbytes
+        while len(self._memory) * size > MEMORY_BYTES:
+            self._memory.popitem(last=False)
+
+    def _crop(self, since: cache_layout.Mark, done: Round) -> None:
+        if self._computes:
+            super()._crop(since, done)
+        else:
+            self.position += len(self._kept_rows(done))  # nothing was left in the cache

@@ -1,0 +1,129 @@
+"""The task "drafts": every draft that fits, on the fixed set of prompts, beside plain decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from math import nan
+
+from lab.decoding.drafts.choose import TITLES, Source, why_not
+from lab.decoding.speculative.figures import Tally
+from lab.errors import LabError
+from lab.events import Event, Progress
+from lab.events.speculative import DraftRanked
+from lab.experiments.base import Outcome, RunGenerator
+from lab.experiments.speculative.counted import figures_event
+from lab.experiments.speculative.measure import Counted, Measured
+from lab.experiments.speculative.params import DraftName
+from lab.experiments.speculative.prompts import PROMPTS
+from lab.experiments.speculative.ready import draft_ready
+from lab.experiments.speculative.setup import Plan, Setup
+from lab.models.prompts import encode_prompt
+
+ORDER: tuple[DraftName, ...] = (
+    "eagle",
+    "lookup_eagle",
+    "lookup",
+    "int8",
+    "int4",
+    "retrieval",
+    "early_exit",
+    "model",
+)
+"""The most telling first: who stops early has seen them."""
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    kind: str
+    ids: list[int]
+
+
+def rank_drafts(setup: Setup) -> RunGenerator:
+    """Yield a `DraftRanked` for each draft, as soon as it is through; those that cannot run say why."""
+    prompts: list[_Encoded] = []
+    for prompt in PROMPTS:
+        chat = prompt.chat and bool(setup.loaded.tokenizer.chat_template)
+        prompts.append(_Encoded(prompt.kind, encode_prompt(setup.loaded, prompt.text, chat)))
+        yield None
+    # Kinds in turn, so that a run that is stopped has seen all of them.
+    prompts = [p for turn in zip(*_by_kind(prompts).values(), strict=True) for p in turn]
+    measured = Measured(setup)
+    able: list[DraftName] = []
+    skipped: list[DraftRanked] = []
+    for name in ORDER:
+        reason = why_not(setup.loaded.facts, setup.wish(name))
+        if reason:
+            skipped.append(_skipped(name, reason))
+        else:
+            able.append(name)
+        yield None
+    total = len(able) * len(prompts)
+    for number, name in enumerate(able):
+        begun = number * len(prompts)
+        yield Progress(stage=f"{TITLES[name]}: making it ready", done=begun, total=total)
+        try:
+            yield from _rank(setup, name, prompts, measured, begun, total)
+        except LabError as error:
+            yield _skipped(name, error.message)
+    yield from skipped
+    yield Progress(stage="done", done=total, total=total)
+    yield measured.proof()
+    return Outcome()
+
+
+def _rank(
+    setup: Setup, name: DraftName, prompts: list[_Encoded], measured: Measured, begun: int, total: int
+) -> Generator[Event | None, None, None]:
+    source = yield from _quietly(draft_ready(setup, name))
+    gamma, adaptive = setup.params.gamma, setup.params.adaptive
+    asked = 0 if adaptive else gamma
+    whole = Counted(Tally(name, asked))
+    kinds = {prompt.kind: Counted(Tally(name, asked)) for prompt in prompts}
+    plan = Plan(source, gamma, adaptive)
+    for done, prompt in enumerate(prompts):
+        stage = f"{source.title}: {prompt.kind}, prompt {done + 1} of {len(prompts)}"
+        yield Progress(stage=stage, done=begun + done, total=total)
+        both = (whole, kinds[prompt.kind])
+        pair = measured.pair(plan, prompt.ids, [c.tally for c in both], [c.plain_ms for c in both])
+        with closing(pair):
+            yield from pair
+    by_kind = []
+    for kind, counted in kinds.items():
+        figures = counted.tally.figures(counted.plain_ms)
+        by_kind.append((kind, _or_nan(figures.measured), _or_nan(figures.accept_judged)))
+    yield DraftRanked(
+        draft=name,
+        title=source.title,
+        skipped="",
+        figures=figures_event(whole.tally, whole.plain_ms),
+        by_kind=tuple(by_kind),
+        bytes=source.bytes,
+    )
+
+
+def _quietly(making: Generator[Event | None, None, Source]) -> Generator[None, None, Source]:
+    """The bar of this task counts runs, so the stages of making a draft ready are pauses here."""
+    while True:
+        try:
+            next(making)
+        except StopIteration as end:
+            source: Source = end.value
+            return source
+        yield None
+
+
+def _by_kind(prompts: list[_Encoded]) -> dict[str, list[_Encoded]]:
+    kinds: dict[str, list[_Encoded]] = {}
+    for prompt in prompts:
+        kinds.setdefault(prompt.kind, []).append(prompt)
+    return kinds
+
+
+def _skipped(name: DraftName, reason: str) -> DraftRanked:
+    return DraftRanked(draft=name, title=TITLES[name], skipped=reason, figures=None, by_kind=(), bytes=0)
+
+
+def _or_nan(value: float | None) -> float:
+    return nan if value is None else value

@@ -1,0 +1,122 @@
+"""A linear module whose weight is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+PIECE_BYTES = 4 * 1024 * 1024
+"""Of the fp32 scratch into which a packed matrix is widened for many rows."""
+
+
+class PackedWeight(Protocol):
+    """A matrix as codes: `Int8Weight` or `Int4Weight`."""
+
+    @property
+    def bits(self) -> int:
+        """A weight."""
+        ...
+
+    @property
+    def few(self) -> int:
+        """Rows up to which the kernel is taken."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, in)."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """As a file holds it."""
+        ...
+
+    @property
+    def resident_bytes(self) -> int:
+        """As memory holds it."""
+        ...
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """(rows, in) bf16 to (rows, out) bf16."""
+        ...
+
+    def dense(self, start: int, stop: int) -> Tensor:
+        """Some rows in fp32."""
+        ...
+
+
+class PackedLinear(nn.Module):
+    """y = W' x + b with W' packed; takes and gives the model's dtype.
+
+    A few rows go through the packed kernel, whose inputs are rounded to bf16 (with fp32 inputs torch's kernels take ten
+    times as long). More rows are multiplied with the matrix widened piece by piece, their inputs rounded alike.
+
+    Args:
+        weight: the codes.
+        bias: (out,) or None.
+    """
+
+    def __init__(self, weight: PackedWeight, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.weight_codes = weight
+        self.bias_values = None if bias is None else bias.detach()
+        self.out_features, self.in_features = weight.shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) to (..., out)."""
+        rows = x.reshape(-1, self.in_features).bfloat16()
+        weight = self.weight_codes
+        if x.device.type == "cpu" and rows.shape[0] <= weight.few:
+            product = weight.multiply(rows).to(x.dtype)
+        else:
+            product = self._widened(rows, x.dtype)
+        if self.bias_values is not None:
+            product = product + self.bias_values
+        return product.view(*x.shape[:-1], self.out_features)
+
+    def token_product(self, x: Tensor, y: Tensor, *, add: bool) -> Callable[[], None]:
+        """One token from one fixed buffer into another, with as few operations as it takes.
+
+        Args:
+            x: (in,) contiguous, read at each call.
+            y: (out,) contiguous, written at each call.
+            add: add to `y` instead of overwriting it.
+        """
+        weight, across = self.weight_codes, x.view(1, -1)
+        rounded = across.new_empty(across.shape, dtype=torch.bfloat16)
+        row = y.view(1, -1)
+        if x.device.type != "cpu" or self.bias_values is not None:
+
+            def plain() -> None:
+                if add:
+                    row.add_(self(across))
+                else:
+                    row.copy_(self(across))
+
+            return plain
+
+        def product() -> None:
+            rounded.copy_(across)
+            if add:
+                row.add_(weight.multiply(rounded))
+            else:
+                row.copy_(weight.multiply(rounded))
+
+        return product
+
+    def _widened(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        weight, wide = self.weight_codes, rows.float()
+        step = max(1, PIECE_BYTES // (4 * self.in_features))
+        product = torch.empty(rows.shape[0], self.out_features, dtype=dtype, device=rows.device)
+        for start in range(0, self.out_features, step):
+            stop = min(start + step, self.out_features)
+            product[:, start:stop].copy_(torch.mm(wide, weight.dense(start, stop).t()))
+        return product
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bits={self.weight_codes.bits}"

@@ -1,0 +1,70 @@
+"""Which draft? All of them on one set of prompts, ranked by what was measured."""
+
+from __future__ import annotations
+
+from lab.events.speculative import DraftRanked
+from widgets.bar_table import Bar, BarRow, BarTable, Column, Line
+from widgets.data_table import DataTable
+from widgets.format import NOTHING, format_bytes
+from widgets.speculative.figures import EVEN, ratio, tone
+from widgets.speculative.sections import section
+from widgets.speculative.state import SpeculativeState
+from widgets.speculative.tables import draft_table
+from widgets.text import Words
+from widgets.verdict import Verdict
+
+
+class DraftsSection:
+    """The verdict, ranked bars with the kinds of prompts as circles, and the table."""
+
+    def __init__(self) -> None:
+        self._verdict = Verdict()
+        self._bars = BarTable(label="Speed-up of each draft", first="draft", picture="drafts")
+        self._bars.add_class("lab-first-picture")  # there is no plot that the page could wait for
+        self._caption = Words(css_class="lab-caption")
+        self._table = DataTable(summary="Table with the kinds of prompts")
+        self.widget = section(self._verdict, self._bars, self._caption, self._table)
+
+    def render(self, state: SpeculativeState, upto: int, *, live: bool) -> None:
+        """Draw the drafts that were ranked up to `upto`."""
+        known = {d.draft for d in state.drafts[: upto + 1]}
+        ranked = [d for d in state.ranked() if d.draft in known]
+        best = next((d for d in ranked if d.figures and d.figures.measured is not None and not d.skipped), None)
+        speed = best.figures.measured if best and best.figures else None
+        so_far = " so far" if live else ""
+        if best is None or speed is None:
+            text = "No draft measured yet." if live or not state.end else "No draft was measured."
+        elif speed > 1 + EVEN:
+            text = f"Fastest{so_far}: {best.title}, {speed:.2f} times plain decoding"
+        else:
+            text = f"No draft pays{so_far}: the best, {best.title}, reaches {speed:.2f} times plain decoding"
+        self._verdict.show("pending" if live or best is None else tone(speed), text)
+        self._bars.show(
+            [_row(d) for d in ranked],
+            (Column("× plain"), Column("accepted"), Column("memory")),
+            line=Line(1.0, "plain decoding"),
+            empty="" if state.end else "The first draft is being measured.",
+        )
+        kinds = sorted({k for d in ranked for k, _, _ in d.by_kind})
+        circles = f" Circles: the kinds of prompts ({', '.join(kinds)}), one by one." if kinds else ""
+        self._caption.say(("p", f"MEASURED: milliseconds a token, plain divided by speculative.{circles}"))
+        if not live:
+            self._table.show(draft_table(state), caption="Drafts, the fastest first")
+
+
+def _row(draft: DraftRanked) -> BarRow:
+    figures = draft.figures
+    speed = figures.measured if figures else None
+    if draft.skipped or figures is None or speed is None:
+        return BarRow(label=draft.title, note=f"skipped: {draft.skipped}" if draft.skipped else "no figure")
+    return BarRow(
+        label=draft.title,
+        bars=[Bar(speed, 1)],
+        dots=[(s, f"{kind}: {s:.2f} × plain, {ratio(a)} accepted") for kind, s, a in draft.by_kind if s == s],
+        cells=[
+            f"{speed:.2f}",
+            ratio(figures.accept_judged),
+            format_bytes(draft.bytes) if draft.bytes else NOTHING if draft.bytes < 0 else "none",
+        ],
+        title=figures.verdict,
+    )
