@@ -23,7 +23,7 @@ from lab.decoding.speculative.loop import First, PlainStep, Round, plain, specul
 from lab.errors import LabError
 from lab.experiments.speculative.prompts import PROMPTS, Prompt
 from lab.models.prompts import encode_prompt
-from lab.quantization.packed.pack import pack_model
+from lab.quantization.packed.pack import pack_shell
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel
@@ -143,7 +143,7 @@ def _plain_int8(loaded: LoadedModel) -> Any:
     """The model itself in int8, to decode with alone; None where it cannot be packed."""
     if loaded.device.type != "cpu":
         return None
-    return _end(pack_model(loaded.model, 8)).shell
+    return pack_shell(loaded.model, 8).shell
 
 
 @dataclass

@@ -25,11 +25,13 @@ from transformers.models.llama import modeling_llama as llama
 
 from lab.decoding import cache_layout
 from lab.decoding.chunks import CHUNK_OF_LAYERS, PAUSE_MS
+from lab.decoding.half_pack import pack_ahead, packing_pays
 from lab.decoding.llama_fits import why_not
 from lab.decoding.llama_layer import Norm, Scratch, TokenLayer
+from lab.decoding.llama_rows import LlamaRows
 from lab.decoding.matvec import matvecs, out_features
 from lab.decoding.passes import Rows
-from lab.decoding.products import linear_rows
+from lab.decoding.products import FEW, linear_rows
 from lab.decoding.tree import Tree, row_positions
 from lab.errors import ModelError
 
@@ -56,6 +58,7 @@ class LlamaPass:
         self._model = model
         self._traced = layers
         self._weights: dict[int, Tensor] = {}
+        self._few: dict[int, LlamaRows] = {}
         self._capacity = capacity
         self.forget()
         with torch.inference_mode():
@@ -69,16 +72,27 @@ class LlamaPass:
         config = model.config
         table = model.model.embed_tokens.weight
         self._table = table.detach()
+        self._half = table.device.type == "cpu" and table.dtype == torch.bfloat16 and packing_pays()
         # One position more than there is room for: a run may be asked to shift its positions by one.
-        positions = torch.arange(capacity + 1, device=table.device)[None]
-        cos, sin = model.model.rotary_emb(table[:1], position_ids=positions)
-        self._cos, self._sin = cos[0], sin[0]
+        self._make_turns(capacity + 1)
         self._step = Scratch(config, table)
         kept = model.model.layers[: config.num_hidden_layers]
         self._layers = [TokenLayer(layer, self._step) for layer in kept]
         self._norm = Norm(model.model.norm, self._step)
         self._logits = table.new_empty(out_features(model.lm_head))
         self._head = matvecs([model.lm_head], self._step.x, self._logits)
+
+    def _make_turns(self, positions: int) -> None:
+        """The (position, head_dim) rotary tables."""
+        asked = torch.arange(positions, device=self._table.device)[None]
+        cos, sin = self._model.model.rotary_emb(self._table[:1], position_ids=asked)
+        self._cos, self._sin = cos[0], sin[0]
+        self._few.clear()
+
+    def _reach(self, positions: int) -> None:
+        """Have rotary tables for so many positions, which may be more than there was room for."""
+        if positions > self._cos.shape[0]:
+            self._make_turns(positions + positions // 2)
 
     def __call__(self, ids: Sequence[int], start: int, *, last: bool, attention: bool) -> Tensor | None:
         self._weights.clear()
@@ -96,11 +110,18 @@ class LlamaPass:
             return self._one(ids[0], start, last=last, attention=attention)
 
     def rows(self, ids: Sequence[int], start: int, *, tree: Tree | None = None, layers: int | None = None) -> Rows:
-        if len(ids) == 1:
+        if len(ids) == 1 and not self._half:
             self._one(ids[0], start, last=True, attention=False, layers=layers)
             return Rows(self._logits.float().clone()[None], self._step.x.clone()[None])
         model, shape = self._model, tree or Tree.chain(len(ids))
+        self._reach(start + len(ids))
         device = self._table.device
+        if device.type == "cpu" and len(ids) <= FEW:
+            few = self._few.get(len(ids))
+            if few is None:
+                few = self._few[len(ids)] = LlamaRows(model, len(ids), self._cos, self._sin)
+            logits, states = few(ids, start, shape, self._rooms, layers)
+            return Rows(logits, states)
         positions = torch.tensor(row_positions(shape, start), device=device)
         turn = self._cos[positions][None], self._sin[positions][None]
         mask = shape.visible(start, device)
@@ -118,6 +139,10 @@ class LlamaPass:
     def _one(
         self, token: int, position: int, *, last: bool, attention: bool, layers: int | None = None
     ) -> Tensor | None:
+        if self._half and not attention:
+            # fp16 weights with fp32 sums are faster here than bf16 ones, even for one token
+            row = self.rows((token,), position, layers=layers).logits[0]
+            return row if last else None
         scratch = self._step
         scratch.start(self._table[token], self._cos[position], self._sin[position])
         for index, layer in enumerate(self._layers[:layers]):
@@ -139,6 +164,11 @@ class LlamaPass:
         """Several tokens, layer by layer, pausing between two layers when the slice has become long."""
         model, count = self._model, len(ids)
         began = perf_counter()
+        for weight in [m.weight for m in model.modules() if isinstance(m, nn.Linear)] if self._half else ():
+            for _ in pack_ahead(weight):
+                if (perf_counter() - began) * 1e3 > PAUSE_MS:
+                    yield None
+                    began = perf_counter()
         with torch.inference_mode():
             hidden = model.model.embed_tokens(torch.tensor([ids], device=self._table.device))
             mask = None

@@ -10,7 +10,7 @@ fused, since the loader gives each matrix memory of its own and joining them wou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -99,12 +99,13 @@ class Called:
             self._y.copy_(result)
 
 
-def matvecs(modules: Sequence[nn.Module], x: Tensor, y: Tensor, *, add: bool = False) -> list[MatVec | Called]:
+def matvecs(modules: Sequence[nn.Module], x: Tensor, y: Tensor, *, add: bool = False) -> list[Callable[[], None]]:
     """The products of several linear modules on the same `x`, their results side by side in `y`.
 
-    Any module that is not plain is called.
+    A module that is not plain is asked for its own `token_product(x, y, add=...)`, which packed modules have; any
+    other, and any with hooks, is called.
     """
-    products: list[MatVec | Called] = []
+    products: list[Callable[[], None]] = []
     start = 0
     for module in modules:
         rows = out_features(module)
@@ -114,7 +115,8 @@ def matvecs(modules: Sequence[nn.Module], x: Tensor, y: Tensor, *, add: bool = F
             bias = module.bias
             products.append(MatVec(_weight(module), bias if isinstance(bias, Tensor) else None, x, part, add=add))
         else:
-            products.append(Called(module, x, part, add=add))
+            own = None if has_hooks(module) else getattr(module, "token_product", None)
+            products.append(Called(module, x, part, add=add) if own is None else own(x, part, add=add))
     return products
 
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 Tiny = Callable[..., "LoadedModel"]
 _ENDED = object()
 SMALL: dict[str, Any] = {"prompt": "the cache keeps", "max_new_tokens": 6, "num_beams": 3}
-ENDS = (2, 7, 40, 41, 42, 43, 44, 45)
+ENDS = (2, 29, 134, 219, 284)
+"""Among the likelier tokens of the tiny models, so that texts end."""
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_events_hold_the_whole_tree_and_add_up(tiny: Tiny, kind: str) -> None:
     running: tuple[int, ...] = (-1,)
     for index, step in enumerate(steps):
         assert step.index == index
-        assert [n.rank for n in step.nodes] == list(range(len(step.nodes))) == list(range(9 * 3))
+        assert [n.rank for n in step.nodes] == list(range(len(step.nodes))) == list(range(6 * 3))
         for node in step.nodes:
             assert node.id == len(fates)
             assert node.parent == running[node.beam]
@@ -125,9 +126,10 @@ def test_the_ways_beside_it_lie_on_the_tree(llama: LoadedModel) -> None:
                 assert nodes[node].parent == (way.nodes[i - 1] if i else -1)
                 assert nodes[node].log_prob == pytest.approx(log_prob, abs=1e-4)
     assert greedy.nodes[0] == 0
-    assert run_to_end(llama, **SMALL, sampled_path=False).of(PathFollowed) == [greedy]
-    again = run_to_end(llama, **SMALL, temperature=0.7, seed=4).of(PathFollowed)[1]
-    assert again == sampled
+    (alone,) = run_to_end(llama, **SMALL, sampled_path=False).of(PathFollowed)
+    assert (alone.kind, alone.token_ids, alone.nodes) == ("greedy", greedy.token_ids, greedy.nodes)
+    assert run_to_end(llama, **SMALL, temperature=0.7, seed=4).of(PathFollowed)[1] == sampled
+    assert run_to_end(llama, **SMALL, temperature=0.7, seed=5).of(PathFollowed)[1].token_ids != sampled.token_ids
 
 
 def test_with_one_beam_the_path_is_greedys(llama: LoadedModel) -> None:
@@ -155,7 +157,7 @@ def test_any_setting_is_generate(llama: LoadedModel, more: dict[str, Any]) -> No
     ran = run_to_end(llama, **{**SMALL, "max_new_tokens": 9, "end_token_ids": ENDS, **more})
     assert ran.proof.verdict == "equal", ran.proof.explanation
     assert ran.proof.explanation == ""
-    assert ran.proof.matched == ran.proof.compared == ran.of(BeamStep)[0].nodes.__len__() // 9
+    assert ran.proof.matched == ran.proof.compared == len(ran.of(BeamStep)[0].nodes) // 6
 
 
 def test_a_long_prompt_goes_in_chunks_on_both_sides(llama: LoadedModel) -> None:

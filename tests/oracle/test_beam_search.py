@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from beam_runs import END, PROMPT, Searched, WithoutCache, drained, generated, same, searched, small_llama
+from beam_runs import END, Searched, WithoutCache, drained, generated, same, searched, small_llama
 
 from lab.decoding import cache_layout
 from lab.decoding.beam import hypotheses, search
@@ -41,8 +41,8 @@ def _one_thread() -> Any:
 
 @pytest.fixture(scope="module")
 def llamas() -> dict[int, Any]:
-    """Tiny Llamas by vocabulary, each with an end token (2) that comes up."""
-    return {vocab: small_llama(vocab, seed=vocab) for vocab in (5, 11, 50)}
+    """Tiny Llamas by vocabulary, each with an end token (2) that comes up, sooner with one rule than with another."""
+    return {vocab: small_llama(vocab, seed) for vocab, seed in ((5, 3), (11, 35), (50, 30))}
 
 
 # --- generate() ---------------------------------------------------------------------------------------------------
@@ -153,25 +153,27 @@ def test_that_all_candidates_may_finish_is_seen(llamas: dict[int, Any], monkeypa
     assert not _all_same(llamas)
 
 
-def test_a_bound_at_the_greatest_length_below_zero_is_seen(
-    llamas: dict[int, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bound_at_the_greatest_length_below_zero_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Case B2: with a negative penalty that "bound" is far too low, and the search stops too soon."""
 
     def wrong(self: Any, best_sum: float, length: int) -> float:
         del length
         return hypotheses.final_score(best_sum, self.max_new_tokens, self.length_penalty)
 
+    cases = [(small_llama(5, seed), Settings(4, 9, -1.0, "never", (END,))) for seed in (9, 24, 29)]
+    expected = [generated(model, settings) for model, settings in cases]
+    assert all(same(searched(*case), theirs) for case, theirs in zip(cases, expected, strict=True))
     monkeypatch.setattr(hypotheses.StopRule, "bound", wrong)
-    assert not _all_same(llamas)
+    assert not any(same(searched(*case), theirs) for case, theirs in zip(cases, expected, strict=True))
 
 
-def test_candidates_of_one_end_token_only_are_seen(llamas: dict[int, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(2, 8, 1.0, "never", (2, 7, 9, 0))
-    theirs = generated(llamas[11], settings)
-    assert same(searched(llamas[11], settings), theirs)
-    monkeypatch.setattr(Settings, "candidates", property(lambda self: self.width))
-    assert not same(searched(llamas[11], settings), theirs)
+@pytest.mark.parametrize("times", [1, 2])
+def test_too_few_candidates_for_several_end_tokens_are_seen(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, settings = small_llama(11, 4), Settings(2, 8, 1.0, "never", (2, 7, 9, 0))
+    theirs = generated(model, settings)
+    assert same(searched(model, settings), theirs)
+    monkeypatch.setattr(Settings, "candidates", property(lambda self: times * self.width))
+    assert not same(searched(model, settings), theirs)
 
 
 def test_processors_left_out_or_before_the_softmax_are_seen(
@@ -192,12 +194,16 @@ def test_processors_left_out_or_before_the_softmax_are_seen(
 # --- every possible text --------------------------------------------------------------------------------------------
 
 
+SHORT = [1, 0, 1]
+"""A prompt for a vocabulary of three."""
+
+
 def _every_text(model: Any, vocab: int, length: int) -> dict[tuple[int, ...], float]:
     """The summed log-probability of each text: ended by the end token, or `length` tokens long. No cache, no beams."""
     whole = torch.tensor(list(itertools.product(range(vocab), repeat=length)))
-    ids = torch.cat((torch.tensor([PROMPT]).expand(len(whole), -1), whole), dim=1)
+    ids = torch.cat((torch.tensor([SHORT]).expand(len(whole), -1), whole), dim=1)
     with torch.inference_mode():
-        logits = model(input_ids=ids, use_cache=False).logits[:, len(PROMPT) - 1 : -1]
+        logits = model(input_ids=ids, use_cache=False).logits[:, len(SHORT) - 1 : -1]
         edges = torch.log_softmax(logits.float(), dim=-1).gather(2, whole[:, :, None])[:, :, 0].double()
     texts: dict[tuple[int, ...], float] = {}
     for tokens, row in zip(whole.tolist(), edges.tolist(), strict=True):
@@ -217,7 +223,7 @@ def test_wide_enough_it_finds_the_best_of_all_texts(vocab: int, length: int) -> 
     for seed, power in itertools.product(range(3), POWERS):
         model = small_llama(vocab, seed)
         texts = _every_text(model, vocab, length)
-        done = searched(model, Settings(vocab ** (length - 1), length, power, "false", (END,)))
+        done = searched(model, Settings(vocab ** (length - 1), length, power, "false", (END,)), SHORT)
         assert _found_best(done, texts, power), (seed, power)
 
 
@@ -225,7 +231,8 @@ def test_too_narrow_it_misses_the_best_of_all_texts() -> None:
     missed = 0
     for seed in range(8):
         model = small_llama(4, seed)
-        missed += not _found_best(searched(model, Settings(1, 4, 0.0, "never", (END,))), _every_text(model, 4, 4), 0.0)
+        done = searched(model, Settings(1, 4, 0.0, "never", (END,)), SHORT)
+        missed += not _found_best(done, _every_text(model, 4, 4), 0.0)
     assert missed
 
 
@@ -284,7 +291,8 @@ def test_a_sliding_or_full_layer_reordered_by_half_is_seen(
                 layer.values = values.clone()
 
     monkeypatch.setattr(cache_layout, "reorder", half)
-    assert _scores(searched(model, SEARCH, LONG_PROMPT, fast=False)) != pytest.approx(_scores(plain))
+    wrong = _scores(searched(model, SEARCH, LONG_PROMPT, fast=False))
+    assert [s for row in wrong for s in row] != pytest.approx([s for row in _scores(plain) for s in row], abs=1e-3)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 16])

@@ -9,7 +9,7 @@ from transformers.models.llama import modeling_llama as llama
 from transformers.models.llama.configuration_llama import LlamaConfig
 
 from lab.decoding.matvec import is_plain, out_features
-from lab.decoding.products import FEW, has_bf16_products, linear_rows
+from lab.decoding.products import FEW, linear_rows
 
 
 class Buffers:
@@ -88,17 +88,18 @@ class RowNorm:
 
 
 class RowsProduct:
-    """W x^T for a few rows: (padded row, in) into (out, padded row)."""
+    """W x^T for a few rows: (padded row, in) into (out, padded row). What is not plain, or not fp32 on a CPU, goes the
+    way of `linear_rows`."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self.rows = out_features(module)
         weight, bias = module.weight, getattr(module, "bias", None)
-        whole = is_plain(module) and isinstance(weight, Tensor)
-        if whole and weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
-            whole = has_bf16_products()
-        self._weight = weight.detach() if whole and isinstance(weight, Tensor) else None
-        self._bias = bias.detach()[:, None] if isinstance(bias, Tensor) else None
+        self._weight = self._bias = None
+        if is_plain(module) and isinstance(weight, Tensor):
+            if weight.device.type != "cpu" or weight.dtype == torch.float32:
+                self._weight = weight.detach()
+            self._bias = bias.detach()[:, None] if isinstance(bias, Tensor) else None
 
     def __call__(self, x: Tensor, out: Tensor) -> None:
         if self._weight is None or x.shape[0] > FEW:

@@ -6,7 +6,7 @@ It agrees with the target far more often than any other draft, and costs far mor
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -14,7 +14,8 @@ from lab.decoding.choose_pass import choose_pass
 from lab.decoding.distribution import Distribution
 from lab.decoding.drafts.base import Proposal, Sight
 from lab.decoding.drafts.chain import ModelChain
-from lab.quantization.packed.pack import Packed, pack_model
+from lab.errors import ModelError
+from lab.quantization.packed.pack import Bits, Packed, packing
 
 if TYPE_CHECKING:
     from lab.decoding.drafts.choose import Source, Stage, Wish
@@ -65,26 +66,30 @@ def packed_source(target: LoadedModel, wish: Wish) -> Generator[Stage, None, Sou
 
     Raises:
         ModelError: the target is not on the CPU.
+        BadInput: none of its matrices fits a packed kernel.
     """
     from lab.decoding.drafts.choose import TITLES, Source, Stage
 
-    bits: Literal[8, 4] = 8 if wish.name == "int8" else 4
-    packing = pack_model(target.model, bits)
+    if target.device.type != "cpu":
+        raise ModelError(
+            f"Packed weights run on the CPU only; this model is on {target.device}.", remedy="Load it on the CPU."
+        )
+    bits: Bits = 8 if wish.name == "int8" else 4
+    steps = packing(target.model, bits)
     while True:
         try:
-            done, total = next(packing)
+            next(steps)
         except StopIteration as end:
             packed: Packed = end.value
             break
-        yield Stage(f"packing to {wish.name}", done / total)
-    share = packed.parameters / packed.of_parameters
-    notes = [f"{packed.bytes / MIB:.0f} MiB packed, scales counted, beside the target's own weights."]
+        yield Stage(f"packing to {wish.name}")
+    notes = [f"{packed.resident_bytes / MIB:.0f} MiB packed, scales counted, beside the target's own weights."]
     if target.facts.tied:
         notes.append("The head is packed; the embedding, which it is tied to, stays as it is.")
-    elif share < 1:
-        notes.append(f"{100 * share:.0f} % of the parameters are packed.")
     if target.facts.grid:
         notes.append(f"The weights came from a grid of 4 bits ({target.facts.grid}), which flatters low-bit drafts.")
     notes += [f"{name} is not packed: {why}." for name, why in packed.skipped]
     name = wish.name
-    return Source(name, TITLES[name], lambda room: PackedDraft(packed.shell, room, name), tuple(notes), packed.bytes)
+    return Source(
+        name, TITLES[name], lambda room: PackedDraft(packed.shell, room, name), tuple(notes), packed.resident_bytes
+    )

@@ -2,8 +2,8 @@
 
 Each draw runs the real rounds: the draft proposes, the target's p is judged against with fresh random numbers, the
 caches are put right. The target's logits after a text that came before are remembered: the model is deterministic, so
-the same text with the same cache has the same logits. Nothing is remembered where the mistake is in the cache itself
-or the draft reads the target's cache: then every pass is computed.
+the same text with the same cache has the same logits. Where the mistake is in the cache itself, every pass is computed
+whose cache can be wrong, and with it those that filled it; where the draft reads the target's cache, every pass is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class AgainRounds(Rounds):
         self._start = self.position
         self._features = self.sight.features
         self._mark = cache_layout.mark(self.runner.cache)
-        self._computes = self.mistake == "cache_not_cropped" or self.draft.name == "early_exit"
+        self._computes = self.draft.name == "early_exit"
+        self._leaves = self.mistake == "cache_not_cropped"
+        self._owed: Proposal | None = None
 
     def pair(self) -> Generator[None, None, tuple[int, int]]:
         """Draw one pair of tokens after the prefix."""
@@ -68,7 +70,7 @@ class AgainRounds(Rounds):
             del self.sight.ids[self._prefix :]
             self.sight.features = self._features
             cache_layout.keep(self.runner.cache, self._mark, ())
-            self.position = self._start
+            self.position, self._owed = self._start, None
             rewind: Any = getattr(self.draft, "rewind", None)
             if rewind is not None:
                 rewind(self.sight)
@@ -83,12 +85,16 @@ class AgainRounds(Rounds):
             self.passes += 1
             return super()._verify(proposal)
         so_far = tuple(self.sight.ids[self._prefix :])
+        if self._leaves and so_far:
+            return self._behind_what_was_left(proposal)
         tokens, tree = proposal.token_ids, proposal.tree
         keys = [so_far] + [(*so_far, *(tokens[i] for i in tree.path(row))) for row in range(len(tokens))]
         if any(key not in self._memory for key in keys):
             self._compute(so_far, proposal, keys)
         else:
             self.remembered += len(keys)
+        if self._leaves:
+            self._owed = proposal
         found = [self._memory[key] for key in keys]
         for key in keys:
             self._memory.move_to_end(key)
@@ -96,6 +102,21 @@ class AgainRounds(Rounds):
         logits = torch.stack([row for row, _ in found])
         features = [feature for _, feature in found if feature is not None]
         return logits, torch.stack(features) if self.draft.wants_features and features else None
+
+    def _behind_what_was_left(self, proposal: Proposal) -> tuple[Tensor, Tensor | None]:
+        """The pass after one whose tokens all stay in the cache; what it owes to the cache goes through with it."""
+        owed, self._owed = self._owed, None
+        self.passes += 1
+        if owed is None:
+            return super()._verify(proposal)
+        before, count = 1 + len(owed.token_ids), 1 + len(proposal.token_ids)
+        fed = (self.sight.ids[self._prefix - 1], *owed.token_ids, self.sight.ids[-1], *proposal.token_ids)
+        parents = [-1, *(parent + 1 for parent in owed.tree.parents), before - 1]
+        parents += [before + 1 + parent for parent in proposal.tree.parents]
+        tree = Tree(tuple(parents))
+        rows = self.runner.rows(fed, self._start, tree=None if tree.is_chain else tree)
+        features = rows.features[-count:] if rows.features is not None and self.draft.wants_features else None
+        return rows.logits[-count:], features
 
     def _compute(self, so_far: tuple[int, ...], proposal: Proposal, keys: list[tuple[int, ...]]) -> None:
         """One pass over what follows the prefix; the cache is left as it was."""
@@ -116,7 +137,7 @@ class AgainRounds(Rounds):
             self._memory.popitem(last=False)
 
     def _crop(self, since: cache_layout.Mark, done: Round) -> None:
-        if self._computes:
+        if self._computes or self._leaves:
             super()._crop(since, done)
         else:
             self.position += len(self._kept_rows(done))  # nothing was left in the cache

@@ -48,7 +48,7 @@ def packing(
     if bits not in (4, 8):
         raise BadInput(f"There is no packed kernel for {shown(bits)} bits.", remedy="Choose 4 or 8.")
     shell = make_shell(model)
-    output = shell.get_output_embeddings() if isinstance(shell, PreTrainedModel) else None
+    output = shell.get_output_embeddings() if isinstance(shell, PreTrainedModel) else None  # type: ignore[no-untyped-call]
     packed: list[str] = []
     skipped: list[tuple[str, str]] = []
     weights: list[PackedWeight] = []
@@ -95,8 +95,8 @@ def pack_shell(model: nn.Module, bits: Bits, group_size: int = DEFAULT_GROUP, *,
             into the logits.
 
     Raises:
-        BadInput: no kernel for so many bits, a group size that does not divide the rows of a module (the sizes that do are
-            named), weights that are not finite, or a model without a module that fits.
+        BadInput: no kernel for so many bits, a group size that does not divide the rows of a module (the sizes that
+            do are named), weights that are not finite, or a model without a module that fits.
     """
     steps = packing(model, bits, group_size=group_size, head=head)
     while True:
