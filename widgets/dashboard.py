@@ -28,8 +28,8 @@ from widgets.session import ACTIVE, Session, Trouble
 log = logging.getLogger(__name__)
 
 RECORDINGS = Path(__file__).parent / "recordings"
-GENERATING = "generating"
-"""The stage in which a run makes tokens; the views then say where it is."""
+GENERATING = ("generating", "searching")
+"""The stages in which a run makes tokens; the views then say where it is."""
 
 
 class Dashboard(ipw.VBox):
@@ -352,7 +352,7 @@ class Dashboard(ipw.VBox):
     def _note(self) -> str:
         session = self.session
         if session.phase == "running":
-            return (self.views.note() if session.stage == GENERATING else "") or session.note or "running"
+            return (self.views.note() if session.stage in GENERATING else "") or session.note or "running"
         return session.note
 
     def close(self) -> None:

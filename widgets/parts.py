@@ -31,7 +31,9 @@ class Parts:
     """
 
     def __init__(self, experiment: Experiment, schema: dict[str, Any], values: dict[str, Any], model: str) -> None:
-        presets = [{"question": p.question, "params": p.params} for p in experiment.presets]
+        # Whole sets of values: the chip of a preset that changes nothing is marked only while nothing is changed.
+        defaults = experiment.params().model_dump(mode="json")
+        presets = [{"question": p.question, "params": {**defaults, **p.params}} for p in experiment.presets]
         self._experiment = experiment
         self.controls = Controls(
             schema=schema, values=values, presets=presets, model=model, groups=("main", "sampling")

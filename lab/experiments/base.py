@@ -32,6 +32,16 @@ class ExperimentParams(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     experiment: ClassVar[str]
+    first: ClassVar[tuple[str, ...]] = ()
+    """Fields shown before the others, in this order; the rest follow as they are declared."""
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **options: Any) -> dict[str, Any]:
+        """The JSON schema, its properties in the order in which they are shown."""
+        schema = super().model_json_schema(*args, **options)
+        fields = schema.get("properties", {})
+        schema["properties"] = {name: fields[name] for name in dict.fromkeys((*cls.first, *fields)) if name in fields}
+        return schema
 
     @field_validator("*", mode="before")
     @classmethod

@@ -107,14 +107,16 @@ class AgainRounds(Rounds):
         """The pass after one whose tokens all stay in the cache; what it owes to the cache goes through with it."""
         owed, self._owed = self._owed, None
         self.passes += 1
+        if owed is not None and not (owed.tree.is_chain and proposal.tree.is_chain):
+            # In one tree the branches would not see each other; in a cache that was left so, later tokens see all.
+            tree = Tree((-1, *(parent + 1 for parent in owed.tree.parents)))
+            self.runner.rows((self.sight.ids[self._prefix - 1], *owed.token_ids), self._start, tree=tree)
+            owed = None
         if owed is None:
             return super()._verify(proposal)
-        before, count = 1 + len(owed.token_ids), 1 + len(proposal.token_ids)
+        count = 1 + len(proposal.token_ids)
         fed = (self.sight.ids[self._prefix - 1], *owed.token_ids, self.sight.ids[-1], *proposal.token_ids)
-        parents = [-1, *(parent + 1 for parent in owed.tree.parents), before - 1]
-        parents += [before + 1 + parent for parent in proposal.tree.parents]
-        tree = Tree(tuple(parents))
-        rows = self.runner.rows(fed, self._start, tree=None if tree.is_chain else tree)
+        rows = self.runner.rows(fed, self._start)
         features = rows.features[-count:] if rows.features is not None and self.draft.wants_features else None
         return rows.logits[-count:], features
 

@@ -34,6 +34,7 @@ class SpeculativeParams(SamplingParams):
     """What to generate, who drafts, how many tokens ahead, and what to measure."""
 
     experiment: ClassVar[str] = "speculative"
+    first: ClassVar[tuple[str, ...]] = ("prompt", "chat", "task", "draft", "gamma", "adaptive")
 
     prompt: str = Field(
         "Why do leaves change colour in autumn?",
@@ -54,7 +55,9 @@ class SpeculativeParams(SamplingParams):
         title="Do",
         description="Decode one prompt; sweep over the number of tokens proposed; rank all drafts on the fixed set of "
         "prompts; or try by many draws whether the output is exactly the model's distribution.",
-        json_schema_extra=shown("segmented", "main", labels=["decode", "sweep γ", "which draft?", "exact?"]),
+        json_schema_extra=shown(
+            "select", "main", labels=["decode this prompt", "sweep over γ", "rank all drafts", "test exactness"]
+        ),
     )
     do_sample: bool = Field(
         True,
