@@ -11,7 +11,7 @@ from typing import Literal
 
 from lab.events.base import Event
 
-Kind = Literal["accepted", "rejected", "resampled", "bonus", "unjudged"]
+Kind = Literal["accepted", "rejected", "resampled", "bonus", "unjudged", "plain"]
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Judged:
         position: among the new tokens of the text, 0 is the first; for a row that does not stand, where it would
             have stood.
         kind: "accepted"; "rejected"; "unjudged" (proposed after a rejection, or on a branch not taken);
-            "resampled" (drawn from
-            the residual at a rejection); "bonus" (drawn from p after all were accepted).
+            "resampled" (drawn from the residual at a rejection); "bonus" (drawn from p after all that was proposed was
+            accepted); "plain" (drawn from p in a round in which nothing was proposed).
         p, q: of this token at this position; q is 1 where the draft is one-hot, and NaN for resampled and bonus tokens.
         accept: min(1, p/q): the probability of acceptance; NaN where nothing was judged.
         u: the uniform number it was compared with: accepted if u < accept; NaN when greedy or not judged.
@@ -188,8 +188,9 @@ class DraftRanked(Event):
 
     Attributes:
         draft: its name; `title` for a person. `skipped`: why it could not run; "" if it ran.
-        by_kind: for each kind of prompt (name, measured speed-up, accept_judged).
+        by_kind: for each kind of prompt (name, measured speed-up, accept_judged); NaN where none was measured yet.
         bytes: memory beyond the target.
+        prompts: prompts measured so far, of `of_prompts`; the last event of a draft counts.
     """
 
     draft: str
@@ -198,6 +199,8 @@ class DraftRanked(Event):
     figures: SpeculativeFigures | None
     by_kind: tuple[tuple[str, float, float], ...]
     bytes: int
+    prompts: int = 0
+    of_prompts: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

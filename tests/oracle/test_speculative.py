@@ -40,7 +40,7 @@ BASE: dict[str, Any] = {
     "draft": "early_exit",
     "exit_layer": 1,
 }
-STANDS = ("accepted", "resampled", "bonus")
+STANDS = ("accepted", "resampled", "bonus", "plain")
 MISTAKES = ("no_residual", "wrong_q", "processors_skipped", "cache_not_cropped", "top_token_on_rejection")
 
 

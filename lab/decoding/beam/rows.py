@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from lab.decoding.beam.search import timed
 from lab.decoding.passes import Pass
 from lab.decoding.steps import Prefilled
 
@@ -62,8 +63,6 @@ class ModelBeams(Protocol):
 
 def prefilled(runner: Pass, prompt_ids: Sequence[int]) -> Generator[Prefilled | None, None, Tensor]:
     """Send a prompt through `runner` in chunks. Returns (1, vocab) log-probabilities of what may follow."""
-    from lab.decoding.beam.search import timed
-
     logits: Tensor | None = None
     for start in range(0, len(prompt_ids), runner.chunk):
         stop = min(start + runner.chunk, len(prompt_ids))

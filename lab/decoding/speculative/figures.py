@@ -235,7 +235,7 @@ class Tally:
                 proposed=mean_gamma,
                 c=c,
                 v=v,
-                accept=share(self.accepted, judged),
+                alpha=alpha,
                 break_even=break_even,
             ),
         )

@@ -3,7 +3,7 @@
 A round costs g c + v plain steps and brings T tokens; it pays if T is more. Where it does not, the cause is one of:
 
 - it proposed hardly anything;
-- acceptance: had half of the judged tokens been accepted (alpha 0.5, `FAIR`), it would have paid, but fewer were;
+- acceptance: at an alpha of 0.5 (`FAIR`) it would have paid, but alpha is lower;
 - else the dearer of the draft (g c) and of verification beyond one step (v - 1).
 """
 
@@ -26,7 +26,7 @@ def verdict_of(
     proposed: float,
     c: float | None,
     v: float | None,
-    accept: float | None,
+    alpha: float | None,
     break_even: float | None,
 ) -> str:
     """One sentence.
@@ -37,7 +37,7 @@ def verdict_of(
         proposed: tokens proposed a round, the mean.
         c: draft time a proposed token, in plain steps.
         v: verification time a round, in plain steps.
-        accept: accepted / judged.
+        alpha: the mean probability of acceptance.
         break_even: the alpha from which it would pay; None if none does.
     """
     if measured is None or tokens_per_pass is None or v is None:
@@ -48,13 +48,13 @@ def verdict_of(
         return f"{measured:.2f}x faster: a {balance}."
     if measured > 1 - TIE:
         return f"About as fast ({measured:.2f}x): a {balance}."
-    return f"{measured:.2f}x: slower, because {_cause(proposed, drafting, c, v, accept, break_even)}. A {balance}."
+    return f"{measured:.2f}x: slower, because {_cause(proposed, drafting, c, v, alpha, break_even)}. A {balance}."
 
 
 def _cause(
-    proposed: float, drafting: float, c: float | None, v: float, accept: float | None, break_even: float | None
+    proposed: float, drafting: float, c: float | None, v: float, alpha: float | None, break_even: float | None
 ) -> str:
-    few = f"only {accept:.0%} of the judged tokens are accepted" if accept is not None and accept < FAIR else ""
+    few = f"the acceptance is low, α = {alpha:.2f}" if alpha is not None and alpha < FAIR else ""
     if proposed < SELDOM and drafting < v - 1 + SELDOM:
         return f"the draft proposes only {proposed:.1f} tokens a round"
     if few and break_even is not None and break_even <= FAIR:

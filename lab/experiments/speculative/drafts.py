@@ -41,7 +41,7 @@ class _Encoded:
 
 
 def rank_drafts(setup: Setup) -> RunGenerator:
-    """Yield a `DraftRanked` for each draft, as soon as it is through; those that cannot run say why."""
+    """Yield a `DraftRanked` for each draft after each prompt; those that cannot run say why."""
     prompts: list[_Encoded] = []
     for prompt in PROMPTS:
         chat = prompt.chat and bool(setup.loaded.tokenizer.chat_template)
@@ -59,48 +59,62 @@ def rank_drafts(setup: Setup) -> RunGenerator:
         else:
             able.append(name)
         yield None
-    total = len(able) * len(prompts)
-    for number, name in enumerate(able):
-        begun = number * len(prompts)
-        yield Progress(stage=f"{TITLES[name]}: making it ready", done=begun, total=total)
+    ranked: list[_Ranked] = []
+    for name in able:
+        yield Progress(stage=f"{TITLES[name]}: making it ready", done=0, total=1)
         try:
-            yield from _rank(setup, name, prompts, measured, begun, total)
+            ranked.append(_Ranked(setup, (yield from _quietly(draft_ready(setup, name))), prompts))
         except LabError as error:
-            yield _skipped(name, error.message)
+            skipped.append(_skipped(name, error.message))
     yield from skipped
+    # Prompt by prompt through all drafts: whoever stops early has a fair comparison over fewer prompts.
+    total = len(ranked) * len(prompts)
+    for number, encoded in enumerate(prompts):
+        for place, one in enumerate(ranked):
+            done = number * len(ranked) + place
+            stage = f"prompt {number + 1} of {len(prompts)} ({encoded.kind}): {one.source.title}"
+            yield Progress(stage=stage, done=done, total=total)
+            yield from one.measure(measured, encoded)
+            yield one.event(number + 1, len(prompts))
     yield Progress(stage="done", done=total, total=total)
     yield measured.proof()
     return Outcome()
 
 
-def _rank(
-    setup: Setup, name: DraftName, prompts: list[_Encoded], measured: Measured, begun: int, total: int
-) -> Generator[Event | None, None, None]:
-    source = yield from _quietly(draft_ready(setup, name))
-    gamma, adaptive = setup.params.gamma, setup.params.adaptive
-    asked = 0 if adaptive else gamma
-    whole = Counted(Tally(name, asked))
-    kinds = {prompt.kind: Counted(Tally(name, asked)) for prompt in prompts}
-    plan = Plan(source, gamma, adaptive)
-    for done, prompt in enumerate(prompts):
-        stage = f"{source.title}: {prompt.kind}, prompt {done + 1} of {len(prompts)}"
-        yield Progress(stage=stage, done=begun + done, total=total)
-        both = (whole, kinds[prompt.kind])
-        pair = measured.pair(plan, prompt.ids, [c.tally for c in both], [c.plain_ms for c in both])
+class _Ranked:
+    """One draft's counts so far, over all prompts and by kind."""
+
+    def __init__(self, setup: Setup, source: Source, prompts: list[_Encoded]) -> None:
+        gamma, adaptive = setup.params.gamma, setup.params.adaptive
+        asked = 0 if adaptive else gamma
+        self.source = source
+        self._plan = Plan(source, gamma, adaptive)
+        self._whole = Counted(Tally(source.name, asked))
+        self._kinds = {prompt.kind: Counted(Tally(source.name, asked)) for prompt in prompts}
+
+    def measure(self, measured: Measured, prompt: _Encoded) -> Generator[None, None, None]:
+        both = (self._whole, self._kinds[prompt.kind])
+        pair = measured.pair(self._plan, prompt.ids, [c.tally for c in both], [c.plain_ms for c in both])
         with closing(pair):
             yield from pair
-    by_kind = []
-    for kind, counted in kinds.items():
-        figures = counted.tally.figures(counted.plain_ms)
-        by_kind.append((kind, _or_nan(figures.measured), _or_nan(figures.accept_judged)))
-    yield DraftRanked(
-        draft=name,
-        title=source.title,
-        skipped="",
-        figures=figures_event(whole.tally, whole.plain_ms),
-        by_kind=tuple(by_kind),
-        bytes=source.bytes,
-    )
+
+    def event(self, prompts: int, of_prompts: int) -> DraftRanked:
+        by_kind = []
+        for kind, counted in self._kinds.items():
+            figures = counted.tally.figures(counted.plain_ms) if counted.plain_ms else None
+            speed = None if figures is None else figures.measured
+            accepted = None if figures is None else figures.accept_judged
+            by_kind.append((kind, _or_nan(speed), _or_nan(accepted)))
+        return DraftRanked(
+            draft=self.source.name,
+            title=self.source.title,
+            skipped="",
+            figures=figures_event(self._whole.tally, self._whole.plain_ms),
+            by_kind=tuple(by_kind),
+            bytes=self.source.bytes,
+            prompts=prompts,
+            of_prompts=of_prompts,
+        )
 
 
 def _quietly(making: Generator[Event | None, None, Source]) -> Generator[None, None, Source]:

@@ -35,10 +35,12 @@ _TESTED: tuple[Literal["no_residual", "wrong_q", "top_token_on_rejection"], ...]
     "wrong_q",
     "top_token_on_rejection",
 )
-_CLOSER = 6
-"""Positions looked at for what a cache would do."""
+_CLOSER = 12
+"""Positions looked at for what takes passes of their own: a wrong cache, skipped processors."""
 
 _COUNTED = 5.0
+_PROCESSED = 0.02
+"""How much processors must change a distribution for their absence to be looked for."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ def search(setup: Setup, source: Source, prompt_ids: list[int]) -> Generator[Non
     found.sort(key=lambda place: (min(place.variation, FAR), place.effect), reverse=True)
     closer: list[Place] = []
     for place in found[:_CLOSER]:
-        left = yield from _left_in_cache(setup, prompt_ids, place)
-        closer.append(replace(place, effect=min(place.effect, left)))
+        more = yield from _with_passes(setup, prompt_ids, place)
+        closer.append(replace(place, effect=min(place.effect, more)))
     return max(closer, key=lambda place: (min(place.variation, FAR), place.effect))
 
 
@@ -113,8 +115,9 @@ def _place(new_ids: tuple[int, ...], done: Round, here: Tensor, planned: int) ->
     return Place(new_ids, p, q, variation, effect)
 
 
-def _left_in_cache(setup: Setup, prompt_ids: list[int], place: Place) -> Generator[None, None, float]:
-    """The effect of a rejected token that stays in the cache, on what follows the likeliest replacement."""
+def _with_passes(setup: Setup, prompt_ids: list[int], place: Place) -> Generator[None, None, float]:
+    """The smaller of two effects: of a rejected token that stays in the cache, on what follows the likeliest
+    replacement; and of processors that are skipped at a rejection, where there are any."""
     prefix = [*prompt_ids, *place.new_ids]
     rules = setup.distribution(len(prompt_ids))
     over = (place.p - place.q).clamp(min=0.0)
@@ -125,7 +128,9 @@ def _left_in_cache(setup: Setup, prompt_ids: list[int], place: Place) -> Generat
         yield from _paused(prefill(runner, prefix[:-1], features=False))
     with torch.inference_mode():
         since = cache_layout.mark(runner.cache)
-        right = rules.of(runner.rows((prefix[-1], instead), len(prefix) - 1).logits[-1], [*prefix, instead]).cpu()
+        rows = runner.rows((prefix[-1], instead), len(prefix) - 1)
+        right = rules.of(rows.logits[-1], [*prefix, instead]).cpu()
+        raw = torch.softmax(rows.logits[0], dim=-1).cpu()
         cache_layout.keep(runner.cache, since, ())
     yield None
     with torch.inference_mode():
@@ -134,6 +139,10 @@ def _left_in_cache(setup: Setup, prompt_ids: list[int], place: Place) -> Generat
         share, first = float(over[instead]), float(place.p[instead])
         counted = right * first * setup.params.trial_runs >= _COUNTED
         effect = share * share / first * _effect(right, wrong, counted) if first > 0.0 else 0.0
+        if float((raw - place.p).abs().sum()) > _PROCESSED:
+            skipped = emitted(place.p, place.q, "processors_skipped", p_without_processors=raw)
+            frequent = place.p * setup.params.trial_runs >= _COUNTED
+            effect = min(effect, _effect(place.p, skipped, frequent))
     return effect
 
 

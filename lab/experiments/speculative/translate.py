@@ -73,7 +73,7 @@ def round_event(done: Round, base: int, texts: Sequence[str], text_of: TextOf) -
                 position=base + depth,
                 token_id=token,
                 text=texts[-1],
-                kind=verdict.last_kind,
+                kind=verdict.last_kind if proposal.token_ids else "plain",
                 p=bars.p[bars.token_ids.index(token)] if bars is not None else nan,
                 q=nan,
                 accept=nan,

@@ -1,8 +1,9 @@
 """Four bits a weight, a scale and a float zero point for each group of a row: w' = (q - 8) s + z.
 
 s = (max - min) / 15 and z = min + 8 s over the group, both rounded to bf16 before the codes
-q = round((w - z) / s) + 8 are made, since the kernel (torch's `_weight_int4pack_mm_for_cpu`) takes them so. That is asymmetric round-to-nearest with
-a float minimum, the form of torch's int4 kernels and of GGUF's Q4_1. Groups lie along the input.
+q = round((w - z) / s) + 8 are made, since the kernel (torch's `_weight_int4pack_mm_for_cpu`) takes them so. That is
+asymmetric round-to-nearest with a float minimum, the form of torch's int4 kernels and of GGUF's Q4_1. Groups lie
+along the input.
 
 The kernel reads the codes in an order of its own that differs between processors: what is kept and what a file
 holds are the canonical codes, packed at load.
