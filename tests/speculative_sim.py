@@ -176,7 +176,9 @@ class Decoder:
         self.accepted += kept
         p, q = proposed[kept] if stopped else self.distributions()
         token = self.draw(_residual(p, q) if stopped else p)
-        last = self._judged(kept, position + kept, token, "resampled" if stopped else "bonus", p, q, math.nan)
+        last = self._judged(
+            kept, position + kept, token, "resampled" if stopped else "bonus" if gamma else "plain", p, q, math.nan
+        )
         tokens.append(replace(last, q=math.nan, accept=math.nan, alpha=math.nan, parent=kept - 1))
         own = 0 if toy.one_hot else cache
         jitter = 0.9 + self.random.random() * 0.2

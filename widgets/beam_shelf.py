@@ -14,6 +14,7 @@ class BeamShelf(View):
     module: ClassVar[str] = "beam_shelf"
     defaults: ClassVar[Mapping[str, Any]] = {
         "rows": [],
+        "pushed": [],
         "bound": None,
         "places": 0,
         "over": False,
@@ -31,6 +32,7 @@ class BeamShelf(View):
         *,
         places: int,
         over: bool,
+        pushed: Sequence[Mapping[str, Any]] = (),
         bound: Mapping[str, Any] | None = None,
         pointed: int | None = None,
         locked: int | None = None,
@@ -41,11 +43,12 @@ class BeamShelf(View):
             rows: `{"node", "text", "formula", "is_end"}`; `node` is sent back by hover and click.
             places: how many texts the shelf holds at most.
             over: the search has stopped, so that the first row has won.
+            pushed: texts that better ones pushed off, in the same form, shown grey below.
             bound: `{"text", "above"}`: the best score a running text could still reach, and how many rows it beats
                 it not: the dashed row stands below the first `above` rows.
             pointed, locked: nodes of rows to mark.
         """
-        self._put(rows=rows, places=places, over=over, bound=bound, pointed=pointed, locked=locked)
+        self._put(rows=rows, pushed=pushed, places=places, over=over, bound=bound, pointed=pointed, locked=locked)
 
     def on_hover(self, callback: Callable[[int | None], None]) -> None:
         """Call `callback(node)` as the pointer or the focus moves over the rows, None when it leaves."""
@@ -57,4 +60,5 @@ class BeamShelf(View):
 
     def _node(self, message: Message) -> int | None:
         node = integer(message, "node")
-        return node if node is not None and any(row["node"] == node for row in self.state["rows"]) else None
+        rows = (*self.state["rows"], *self.state["pushed"])
+        return node if node is not None and any(row["node"] == node for row in rows) else None

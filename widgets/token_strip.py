@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from widgets.view import Message, View, integer
 
-Kind = Literal["prompt", "new", "newest", "accepted", "rejected", "resampled", "bonus", "unjudged"]
+Kind = Literal["prompt", "new", "newest", "accepted", "rejected", "resampled", "bonus", "plain", "unjudged"]
 
 LIMIT = 600
 BLOCK = 100
@@ -27,6 +27,7 @@ class TokenStrip(View):
         "weights": None,
         "selected": None,
         "locked": None,
+        "follow": True,
         "empty": "",
     }
 
@@ -44,6 +45,7 @@ class TokenStrip(View):
         weights: Sequence[float | None] | None = None,
         selected: int | None = None,
         locked: int | None = None,
+        follow: bool = True,
     ) -> None:
         """Show these tokens.
 
@@ -52,9 +54,10 @@ class TokenStrip(View):
             weights: one in 0..1 for each token, as shade and underline; None or empty for none.
             selected: the position that a picture points at.
             locked: the position that a click holds.
+            follow: keep the newest line in sight, as while tokens come; else a long strip opens at its top.
         """
         self._tokens, self._weights = tokens, weights or ()
-        self._put(**self._window(), selected=selected, locked=locked)
+        self._put(**self._window(), selected=selected, locked=locked, follow=follow)
 
     def _window(self) -> dict[str, Any]:
         start = 0

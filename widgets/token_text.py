@@ -31,6 +31,11 @@ def quoted(text: str, most: int = 40) -> str:
     return f"“{shown[: most - 1]}…”" if len(shown) > most else f"“{shown}”"
 
 
+def plain_text(text: str) -> str:
+    """`text` to be read: spaces and line ends stay, other control and direction characters are named."""
+    return "\n".join(_HARD.sub(_name, line) for line in text.split("\n"))
+
+
 def _name(match: re.Match[str]) -> str:
     char = match.group()
     code = ord(char)

@@ -22,7 +22,7 @@ from lab.backend.loaded import LoadedModels
 from lab.backend.log import stop_reason
 from lab.backend.questions import Question
 from lab.backend.source import ModelSource, Placement
-from lab.errors import Busy, DeadlineExceeded, ModelError
+from lab.errors import Busy, DeadlineExceeded, LabError, ModelError
 from lab.events import Event, Loading, Queued, RunCancelled, RunFailed, RunFinished, RunStarted, is_final
 from lab.experiments.base import Outcome, RunContext
 
@@ -266,7 +266,10 @@ class Scheduler:
             self._end(run, final)
 
     def _failed(self, run: LiveRun, error: BaseException) -> None:
-        log.error("run %s of %s failed", run.id, run.experiment.name, exc_info=error)
+        if isinstance(error, LabError):  # said in words to whoever asked; there is nothing to debug
+            log.warning("run %s of %s failed: %s", run.id, run.experiment.name, error.message)
+        else:
+            log.error("run %s of %s failed", run.id, run.experiment.name, exc_info=error)
         self._close(run)
         short = is_out_of_memory(error)
         final = failure(error)

@@ -44,6 +44,7 @@ JUDGED = [
     (" mouth", "resampled"),
     (" where", "accepted"),
     (" sea", "bonus"),
+    (" in", "plain"),
     (" and", "accepted"),
     (" to", "unjudged"),
 ]

@@ -138,7 +138,14 @@ def test_each_status_has_its_symbol(open_gallery: Open) -> None:
     marks = page.locator("#judged [data-index]").evaluate_all(
         "nodes => nodes.map(node => [node.dataset.kind, node.querySelector('i')?.textContent])"
     )
-    assert dict(marks) == {"accepted": "✓", "rejected": "✕", "resampled": "↻", "bonus": "+", "unjudged": "·"}
+    assert dict(marks) == {
+        "accepted": "✓",
+        "rejected": "✕",
+        "resampled": "↻",
+        "bonus": "+",
+        "plain": "○",
+        "unjudged": "?",
+    }
     assert "rejected" in (page.locator('#judged [data-kind="rejected"]').get_attribute("aria-label") or "")
 
 

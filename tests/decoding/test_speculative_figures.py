@@ -245,7 +245,9 @@ def test_the_verdict_names_the_largest_cause() -> None:
     draft = said(["aaa", "aar", "aru", "ruu"], (20.1, 13.0, 0.0))
     assert draft.startswith("0.76x: slower, because the draft costs 0.67 of a step for each of 3.0 tokens")
     verification = said(["aaa", "aar", "ruu", "aru"], (0.3, 45.0, 0.0))
-    assert "slower, because verifying 4.0 tokens costs 4.50 plain steps" in verification
+    assert (
+        "slower, because verifying 3.0 proposed tokens and the one before them costs 4.50 plain steps" in verification
+    )
     acceptance = said(["ruu"] * 9 + ["aru"], (1.0, 12.0, 0.0))
     assert "slower, because the acceptance is low, α = 0.06; it pays above α = 0.23. A round brings" in acceptance
     assert "slower, because the draft proposes only 0.2 tokens a round" in said([""] * 9 + ["ar"], (0.2, 11.5, 0.0))

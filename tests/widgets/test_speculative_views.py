@@ -72,7 +72,7 @@ def test_counts_are_the_figures_by_their_definitions() -> None:
 def test_all_figures_have_a_badge_a_note_and_a_definition() -> None:
     shown = views(decode())
     rows = [*shown._trace._figures.state["figures"], *shown._pay._figures.state["figures"]]
-    assert len(rows) == len({row["id"] for row in rows}) == 12
+    assert len(rows) == len({row["id"] for row in rows}) == 11
     for row in rows:
         assert row["value"], row["id"]
         assert row["badge"] in ("MEASURED", "DERIVED")

@@ -68,7 +68,7 @@ def test_every_kind_has_its_sentence() -> None:
     state.rounds.append(round_of(judged(), after))
     assert sentences.sentences(state, Spot(0, 1))[0] == "Never judged: the token before it was rejected."
     assert "All proposed tokens were accepted" in said(judged(kind="bonus"), judged(kind="accepted"))
-    assert "proposed nothing" in said(judged(kind="bonus"))
+    assert "Nothing was proposed, so this was a plain step." in said(judged(kind="plain"))
     assert "drawn from what it wants more" in said(judged(kind="resampled"), judged())
     assert said(judged(ends=True)).endswith("It ends the text.")
 

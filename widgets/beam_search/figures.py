@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lab.events.beam_search import Hypothesis
+from lab.events.beam_search import BeamStep, Hypothesis, PathFollowed
 from widgets.beam_search.state import BeamState
 from widgets.beam_search.words import signed
 from widgets.format import format_number, format_share, split_bytes
 
 MEASURED, DERIVED = "MEASURED", "DERIVED"
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def headline(state: BeamState, step: int) -> list[dict[str, Any]]:
@@ -48,14 +49,27 @@ def _against_greedy(state: BeamState, best: Hypothesis | None) -> dict[str, Any]
     if best is None or greedy is None:
         return _figure("ratio", None, unit, DERIVED, "greedy's path comes after the search")
     total = sum(greedy.log_probs)
+    same = tuple(n.token_id for n in state.path(best.node)) == greedy.token_ids
+    if best.sum_log_prob < total and not same:
+        against = f"greedy's {len(greedy.token_ids)}: {signed(total, 2)}"
+        unit = f"log-probability of its {best.length} tokens; {against}"
+        return _figure("ratio", signed(best.sum_log_prob, 2), unit, MEASURED, _why_less(state, best, greedy))
     ratio = math.exp(max(-700.0, min(best.sum_log_prob - total, 700.0)))
     lengths = "" if best.length == len(greedy.token_ids) else f"; {best.length} and {len(greedy.token_ids)} tokens"
     note = f"log-probability {signed(best.sum_log_prob, 2)} against {signed(total, 2)}{lengths}"
-    if tuple(n.token_id for n in state.path(best.node)) == greedy.token_ids:
+    if same:
         note = f"the same text: log-probability {signed(total, 2)}"
     power = (best.sum_log_prob - total) / math.log(10)
     value = format_number(ratio) if abs(power) < 5 else f"10^{power:.1f}".replace("-", "−")
     return _figure("ratio", value, unit, DERIVED, note)
+
+
+def _why_less(state: BeamState, best: Hypothesis, greedy: PathFollowed) -> str:
+    """Why a text less likely than greedy's won: the score preferred it, or the beams had lost greedy's."""
+    longer = best.length - len(greedy.token_ids)
+    if best.score > greedy.score and longer:
+        return f"the length penalty chose a {'longer' if longer > 0 else 'shorter'}, less likely text"
+    return "the search ended with a less likely text than greedy's"
 
 
 def _rate(state: BeamState, step: int) -> dict[str, Any]:
@@ -74,8 +88,26 @@ def _cache(state: BeamState, step: int) -> dict[str, Any]:
     value, unit = split_bytes(at.cache_bytes)
     difference = at.cache_bytes - at.formula_bytes
     agrees = "the formula agrees to the byte" if difference == 0 else f"the formula differs by {difference:+,} bytes"
-    beams = f"{state.num_beams} beam{'s' if state.num_beams > 1 else ''} at {at.cache_length} tokens"
+    beams = _held(state, at)
     return _figure("cache", value, f"{unit} in the cache", MEASURED, f"{beams}; {agrees}")
+
+
+def _held(state: BeamState, at: BeamStep) -> str:
+    """Whose positions the bytes are, where the count of positions times a position's bytes gives them."""
+    width, prompt = state.num_beams, state.prompt_length
+    facts = state.started.facts if state.started else None
+    size = ITEM_BYTES.get(state.started.card.dtype, 0) if state.started else 0
+    each = sum(2 * layer.kv_heads * layer.head_dim for layer in facts.layers) * size if facts else 0
+    made = at.cache_length - prompt
+    if width == 1:
+        return f"{at.cache_length} positions" + (
+            f", {each:,} B each" if at.formula_bytes == each * (prompt + made) else ""
+        )
+    if at.formula_bytes == each * (prompt + width * made):
+        return f"{prompt} prompt positions once + {width} × {made} generated ones, {each:,} B each"
+    if at.formula_bytes == each * width * at.cache_length:
+        return f"{width} beams × {at.cache_length} positions, {each:,} B each"
+    return f"{width} beams at {at.cache_length} positions"
 
 
 def _reorder(state: BeamState, step: int) -> dict[str, Any]:

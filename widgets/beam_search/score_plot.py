@@ -81,11 +81,11 @@ def _marks(state: BeamState, behind: dict[str, Any], floor: float, last: int) ->
         left = state.left_at(kind)
         at = [(i + 1, max(y, floor)) for i, y, _ in behind.get(kind, ()) if i == left]
         data[f"{kind}_left"] = {"x": [x for x, _ in at], "y": [y for _, y in at]}
-        for x, y in at:
+        for x, y in at if left is not None else ():
             words["offset"].append(20 if x in words["x"] and y > floor * 0.8 else -9)
             words["x"].append(x)
             words["y"].append(y)
-            words["text"].append(f"{kind} leaves")
+            words["text"].append(f"{kind} leaves the beams at token {left + 1}")
             words["align"].append("left" if x < last / 2 else "right")
     return {**data, "words": words}
 
@@ -118,5 +118,7 @@ def _label(state: BeamState) -> str:
     words = []
     for kind in state.paths:
         left = state.left_at(kind)
-        words.append(f"the {kind} path never leaves" if left is None else f"the {kind} path leaves at token {left + 1}")
+        words.append(
+            f"the {kind} path never leaves" if left is None else f"the {kind} path leaves the beams at token {left + 1}"
+        )
     return "Behind the best running text: " + (", ".join(words) or "no other path yet")

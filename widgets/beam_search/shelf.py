@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lab.events.beam_search import Hypothesis
 from widgets.beam_search.state import BeamState
 from widgets.beam_search.words import formula, signed
 
+MOST_PUSHED = 8
+"""Texts shown of those that better ones pushed off the shelf."""
+MOST_DIGITS = 6
 BEFORE = 3
 """Tokens shown before the one in which a text leaves the best."""
 
@@ -19,21 +23,45 @@ def shelf_rows(state: BeamState, step: int) -> list[dict[str, Any]]:
     """
     shelf = state.steps[step].shelf if 0 <= step < len(state.steps) else ()
     paths = [[n.text for n in state.path(h.node)] for h in shelf]
+    digits = _digits(state, step)
     rows = []
     for i, (h, path) in enumerate(zip(shelf, paths, strict=True)):
         other = paths[0] if i else paths[1] if len(paths) > 1 else []
         cut = _shared(path, other) - BEFORE
         cut = cut if cut > BEFORE else 0
-        rows.append(
-            {
-                "node": h.node,
-                "text": ("… " if cut else "") + _line(path[cut:]),
-                "full": "".join(path),
-                "formula": formula(h.sum_log_prob, h.length, state.length_penalty, h.score),
-                "is_end": h.is_end,
-            }
-        )
+        rows.append(_row(state, h, path, cut, digits))
     return rows
+
+
+def pushed_rows(state: BeamState, step: int) -> list[dict[str, Any]]:
+    """The best of the texts that better ones had pushed off the shelf by `step`, in the form of `shelf_rows`."""
+    digits, rows = _digits(state, step), []
+    for h in state.pushed_at(step)[:MOST_PUSHED]:
+        path = [n.text for n in state.path(h.node)]
+        best = [n.text for n in state.path(state.steps[step].shelf[0].node)] if state.steps[step].shelf else []
+        cut = _shared(path, best) - BEFORE
+        rows.append(_row(state, h, path, cut if cut > BEFORE else 0, digits))
+    return rows
+
+
+def _row(state: BeamState, h: Hypothesis, path: list[str], cut: int, digits: int) -> dict[str, Any]:
+    return {
+        "node": h.node,
+        "text": ("… " if cut else "") + _line(path[cut:]),
+        "full": "".join(path),
+        "formula": formula(h.sum_log_prob, h.length, state.length_penalty, h.score, digits),
+        "is_end": h.is_end,
+    }
+
+
+def _digits(state: BeamState, step: int) -> int:
+    """Decimals of the scores: three, or as many more as it takes that no two different scores read alike."""
+    shelf = state.steps[step].shelf if 0 <= step < len(state.steps) else ()
+    scores = {h.score for h in (*shelf, *state.pushed_at(step)[:MOST_PUSHED])}
+    for digits in range(3, MOST_DIGITS):
+        if len({signed(score, digits) for score in scores}) == len(scores):
+            return digits
+    return MOST_DIGITS
 
 
 def bound_row(state: BeamState, step: int) -> dict[str, Any] | None:

@@ -13,7 +13,8 @@ from lab.events.decoding import PrefillChunk, PromptEncoded
 class BeamState:
     """The run, indexed for the pictures. Everything here comes from an event; nodes are named by their id.
 
-    `step_of` gives a node's step; `cut` holds the finished nodes that the length limit ended.
+    `step_of` gives a node's step; `cut` holds the finished nodes that the length limit ended; `shelved`, all texts that
+    ever stood on the shelf, in the order of their coming, each with the step after which it first did.
     """
 
     started: RunStarted | None = None
@@ -23,6 +24,7 @@ class BeamState:
     nodes: dict[int, Node] = field(default_factory=dict)
     step_of: dict[int, int] = field(default_factory=dict)
     cut: set[int] = field(default_factory=set)
+    shelved: dict[int, tuple[int, Hypothesis]] = field(default_factory=dict)
     paths: dict[str, PathFollowed] = field(default_factory=dict)
     result: BeamResult | None = None
     proof: Proof | None = None
@@ -41,6 +43,8 @@ class BeamState:
                 for node in event.nodes:
                     self.nodes[node.id] = node
                     self.step_of[node.id] = len(self.steps)
+                for hypothesis in event.shelf:
+                    self.shelved.setdefault(hypothesis.node, (len(self.steps), hypothesis))
                 self.cut.update(h.node for h in event.shelf if not h.is_end)
                 self.steps.append(event)
             case PathFollowed():
@@ -94,6 +98,24 @@ class BeamState:
         if at.shelf and (at.stop or not at.running):
             return at.shelf[0].node
         return at.running[0] if at.running else -1
+
+    def pushed_at(self, step: int) -> list[Hypothesis]:
+        """The texts that better ones had pushed off the shelf by `step`, best first."""
+        if not 0 <= step < len(self.steps):
+            return []
+        here = {h.node for h in self.steps[step].shelf}
+        gone = [h for since, h in self.shelved.values() if since <= step and h.node not in here]
+        return sorted(gone, key=lambda h: -h.score)
+
+    def fork(self) -> int | None:
+        """The first token in which the winner's text differs from greedy's; None where they are the same or missing."""
+        greedy, best = self.paths.get("greedy"), self.path(self.best_at(len(self.steps) - 1))
+        if greedy is None or not best:
+            return None
+        ids = [n.token_id for n in best]
+        shared = next((i for i, (a, b) in enumerate(zip(ids, greedy.token_ids, strict=False)) if a != b), None)
+        shorter = min(len(ids), len(greedy.token_ids))
+        return shorter if shared is None and len(ids) != len(greedy.token_ids) else shared
 
     def onward(self, node: int, step: int) -> int:
         """Where the path through `node` leads by `step`: to the best text through it, else to what was kept last."""

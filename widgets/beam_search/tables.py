@@ -28,7 +28,7 @@ def candidate_table(state: BeamState, upto: int, start: int = 0) -> Table:
         for step in state.steps[start : upto + 1]
         for n in step.nodes
     ]
-    head = ["new token", "rank", "text", "id", "probability", "score", "fate", "reason", "in words", "node", "parent"]
+    head = ["new token", "rank", "text", "id", "probability", "sum S", "fate", "reason", "in words", "node", "parent"]
     return Table("candidates", head, rows)
 
 

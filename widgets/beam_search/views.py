@@ -11,7 +11,7 @@ from lab.events import Event, ModelFacts
 from widgets.beam_search import captions, lesson
 from widgets.beam_search.figures import costs, headline
 from widgets.beam_search.score_plot import COLOURS, ScorePlot
-from widgets.beam_search.shelf import bound_row, shelf_rows
+from widgets.beam_search.shelf import bound_row, pushed_rows, shelf_rows
 from widgets.beam_search.state import BeamState
 from widgets.beam_search.tables import candidate_table, hypothesis_table, path_table, step_table
 from widgets.beam_search.tree_data import TreeData
@@ -47,7 +47,7 @@ class BeamSearchViews:
         self._shelf = BeamShelf(empty="Nothing has finished yet.")
         self._plot = ScorePlot()
         self._strip_words, self._shelf_words = Words(css_class="lab-caption"), Words(css_class="lab-caption")
-        self._plot_words = Words(css_class="lab-caption")
+        self._plot_words, self._fork_words = Words(css_class="lab-caption"), Words(css_class="lab-caption")
         self._nodes_table, self._shelf_table, self._steps_table = DataTable(), DataTable(), DataTable()
         self._paths_table = DataTable()
         self._wire()
@@ -71,6 +71,7 @@ class BeamSearchViews:
                     "A column is one new token, a thicker line a more probable one. Point at a token to see why it was "
                     "kept or lost; a click follows its path.",
                 ),
+                self._fork_words,
                 self._tree,
                 self._nodes_table,
             ),
@@ -85,7 +86,11 @@ class BeamSearchViews:
                 self._shelf_table,
             ),
             _section(
-                _heading("Where greedy leaves", "The band is what the beams keep; a path below it is lost to them."),
+                _heading(
+                    "Where greedy leaves",
+                    "The band is what the beams keep. A path that falls out of it is lost: once out, it never returns, even if "
+                    "its sum comes back into the band.",
+                ),
                 self._plot,
                 self._plot_words,
                 self._paths_table,
@@ -204,6 +209,7 @@ class BeamSearchViews:
         )
         self._shelf.show(
             shelf_rows(state, step),
+            pushed=pushed_rows(state, step),
             places=state.num_beams,
             over=state.over_at(step),
             bound=bound_row(state, step),
@@ -258,6 +264,7 @@ class BeamSearchViews:
     def _render_words(self, step: int) -> None:
         state = self.state
         self._strip_words.say(*captions.text_lines(state, step, followed=self._held() is not None))
+        self._fork_words.say(*captions.fork_lines(state, step))
         self._shelf_words.say(*captions.shelf_lines(state, step))
         self._plot_words.say(*captions.plot_lines(state, step))
         legend = [("the text above", COLOURS["best"], False)] if step >= 0 else []

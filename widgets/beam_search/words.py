@@ -49,7 +49,7 @@ def signed(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}f}".replace("-", "−")
 
 
-def formula(total: float, length: int, penalty: float, score: float) -> str:
-    """The score of a finished text with its numbers: "−12.41 / 17^1.0 = −0.730"."""
+def formula(total: float, length: int, penalty: float, score: float, digits: int = 3) -> str:
+    """The score of a finished text with its numbers: "−12.41 / 17^1.0 = −0.730"; `digits` are the score's."""
     power = f"{penalty:g}" if penalty != int(penalty) else f"{penalty:.1f}"
-    return f"{signed(total, 2)} / {length}^{power.replace('-', '−')} = {signed(score)}"
+    return f"{signed(total, digits - 1)} / {length}^{power.replace('-', '−')} = {signed(score, digits)}"

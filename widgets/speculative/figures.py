@@ -66,7 +66,9 @@ def headline(state: SpeculativeState, upto: int) -> list[Figure]:
             ratio(judged),
             "accepted of judged",
             MEASURED,
-            f"{counts.accepted:,} of {counts.judged:,} tokens that were compared" if counts.judged else "",
+            f"{counts.accepted:,} of {counts.judged:,} tokens that were compared: luck around α"
+            if counts.judged
+            else "",
             "Accepted tokens divided by judged ones. A token after a rejection is never judged and does not count.",
         ),
         _figure(
@@ -106,7 +108,6 @@ def details(state: SpeculativeState, upto: int) -> list[Figure]:
     )
     drafted = f"{accepted:,} of {proposed:,} proposed; {proposed - judged:,} were never judged" if proposed else ""
     alpha = f.alpha if f else (so_far.alpha[0] / so_far.alpha[1] if so_far.alpha[1] else None)
-    gamma = f"{f.mean_gamma:.1f}" if f else "γ"
     return [
         _figure(
             "accept_drafted",
@@ -121,25 +122,16 @@ def details(state: SpeculativeState, upto: int) -> list[Figure]:
             ratio(alpha, 3),
             "α: what p and q share",
             MEASURED,
-            "Σ min(p, q), the mean over judged positions",
+            "Σ min(p, q), the mean over judged positions; α = 1 − total variation",
             "The probability that a proposal of this draft is accepted, from the distributions, not from the draws.",
-        ),
-        _figure(
-            "total_variation",
-            ratio(1 - f.total_variation if f and f.total_variation is not None else None, 3),
-            "1 − total variation",
-            MEASURED,
-            f"total variation {ratio(f.total_variation, 3)} = ½ Σ |p − q|: the same number by another sum"
-            if f and f.total_variation is not None
-            else "",
-            "Total variation: how far the two distributions are apart, from 0 (equal) to 1 (nothing in common).",
         ),
         _figure(
             "expected",
             ratio(f.expected_tokens if f else None),
             "expected a pass",
             DERIVED,
-            f"(1 − α^(γ+1)) / (1 − α) with {gamma} proposed; really {ratio(f.tokens_per_pass)}"
+            f"(1 − α^(γ+1)) / (1 − α), averaged over the rounds ({f.mean_gamma:.1f} proposed on average); "
+            f"really {ratio(f.tokens_per_pass)}"
             if f and f.expected_tokens is not None
             else "",
             "Tokens a pass if each guess were accepted with α, over the rounds with what they really proposed.",
@@ -157,7 +149,9 @@ def details(state: SpeculativeState, upto: int) -> list[Figure]:
             ratio(f.v if f else None),
             "v: cost of a check",
             MEASURED,
-            "one pass over all proposals, in steps of plain decoding",
+            f"one pass over the {f.mean_gamma:.1f} proposed and the one before them, in steps of plain decoding"
+            if f
+            else "",
             "Milliseconds to verify and judge a round divided by those of a plain step. 1: as cheap as one token.",
         ),
         _figure(

@@ -15,8 +15,8 @@ MOST_CHIPS, MOST_ROUNDS = 160, 9
 CHAR, PAD, MOST_CHARS, MOST_LETTERS = 7.0, 10, 18, 60
 BARS = 150
 """Pixels that the time bars take on the right."""
-MARKS = {"accepted": "✓", "rejected": "✕", "resampled": "↻", "bonus": "+", "unjudged": "·"}
-PARTS = (("draft_ms", "--lab-series-5"), ("verify_ms", "--lab-series-1"), ("judge_ms", "--lab-series-4"))
+MARKS = {"accepted": "✓", "rejected": "✕", "resampled": "↻", "bonus": "+", "plain": "○", "unjudged": "?"}
+PARTS = (("draft_ms", "--lab-series-2"), ("verify_ms", "--lab-series-1"), ("judge_ms", "--lab-series-4"))
 
 
 def body(recording: Recording) -> str:
@@ -58,9 +58,17 @@ def _chip(kind: str, text: str) -> str:
     if kind == "unjudged":
         style = "background:transparent;outline:1px dashed var(--lab-muted);color:var(--lab-muted)"
         return f'<span style="{style}">{mark}{escape(_cut(text, MOST_LETTERS))}</span>'
-    style = f"background:var(--lab-{kind}-soft);outline:1px solid var(--lab-{kind}-edge)"
+    soft, edge = _colours(kind)
+    style = f"background:{soft};outline:1px solid {edge}"
     shown = escape(_cut(text, MOST_LETTERS))
     return f'<span style="{style}">{mark}{f"<s>{shown}</s>" if kind == "rejected" else shown}</span>'
+
+
+def _colours(kind: str) -> tuple[str, str]:
+    """Ground and edge of a token that was judged or put in; a plain step is neutral."""
+    if kind == "plain":
+        return "var(--lab-sunken)", "var(--lab-muted)"
+    return f"var(--lab-{kind}-soft)", f"var(--lab-{kind}-edge)"
 
 
 def _rounds_svg(rounds: list[SpeculativeRound]) -> str:
@@ -98,7 +106,7 @@ def _round_svg(round_: SpeculativeRound, y: int, longest: float) -> str:
 
 
 def _box(kind: str, text: str, x: float, y: int, width: float) -> str:
-    soft, edge, words = f"var(--lab-{kind}-soft)", f"var(--lab-{kind}-edge)", "var(--lab-text)"
+    (soft, edge), words = _colours(kind), "var(--lab-text)"
     dash = ""
     if kind == "unjudged":
         soft, edge, words, dash = "none", "var(--lab-muted)", "var(--lab-muted)", ' stroke-dasharray="3 2"'

@@ -91,5 +91,10 @@ def _caption(state: SpeculativeState, plain: float | None) -> str:
     if not state.rounds:
         return ""
     own = "" if any(any(r.draft_positions) for r in state.rounds) else " The draft keeps no cache of its own."
-    tick = " A round whose bar ends before the tick paid." if plain else ""
+    tick = (
+        " A round whose bar ends before the tick paid. Clocks jitter by some per cent, and a round without an "
+        "accepted token cannot pay."
+        if plain
+        else ""
+    )
     return f"MEASURED.{tick} Cached positions of tokens that do not stand are cropped after the round.{own}"

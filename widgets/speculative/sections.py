@@ -13,7 +13,7 @@ from widgets.text import Words
 from widgets.token_text import visible
 
 P, Q, RESIDUAL = 1, 2, 5
-"""Series of the model's p, the draft's q, and the residual."""
+"""Series of the model's p, the draft's q, and the residual: the same colours all over the page."""
 SHARE_COLUMNS = (Column("model p", P), Column("draft q", Q), Column("residual", RESIDUAL))
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from lab.events.speculative import Judged
-from widgets.speculative.state import FIRST, SpeculativeState, Spot
+from widgets.speculative.state import FIRST, STANDS, SpeculativeState, Spot
 from widgets.token_text import quoted
 
 ONE_HOT = 1 - 1e-6
@@ -57,6 +57,7 @@ def heading(state: SpeculativeState, spot: Spot | None) -> str:
         "unjudged": f"Why was {name} never judged?",
         "resampled": f"Where does {name} come from?",
         "bonus": f"Where does {name} come from?",
+        "plain": f"Where does {name} come from?",
     }[token.kind]
 
 
@@ -75,6 +76,7 @@ def sentences(state: SpeculativeState, spot: Spot | None) -> list[str]:
         "unjudged": _unjudged,
         "resampled": _resampled,
         "bonus": _bonus,
+        "plain": _plain,
     }[token.kind](state, spot, token)
     if token.ends:
         said.append("It ends the text.")
@@ -99,6 +101,7 @@ def short(state: SpeculativeState, spot: Spot) -> str:
         "unjudged": "never judged",
         "resampled": "put in by the model after a rejection",
         "bonus": "put in by the model after all were accepted",
+        "plain": "a plain step: nothing was proposed",
     }
     return f"{where}: {words[token.kind]}"
 
@@ -134,9 +137,7 @@ def _accepted(state: SpeculativeState, _spot: Spot, token: Judged) -> list[str]:
 def _stand_in(state: SpeculativeState, spot: Spot, token: Judged) -> Judged | None:
     """The token that stands where `token` was rejected."""
     tokens = state.rounds[spot.round].tokens
-    return next(
-        (t for t in tokens if t.position == token.position and t.kind in ("accepted", "resampled", "bonus")), None
-    )
+    return next((t for t in tokens if t.position == token.position and t.kind in STANDS), None)
 
 
 def _rejected(state: SpeculativeState, spot: Spot, token: Judged) -> list[str]:
@@ -201,15 +202,16 @@ def _refused(tokens: Sequence[Judged], token: Judged) -> Judged | None:
     return next((t for t in reversed(tokens) if t.kind == "rejected" and t.position == token.position), None)
 
 
-def _bonus(state: SpeculativeState, spot: Spot, token: Judged) -> list[str]:
-    tokens = state.rounds[spot.round].tokens
-    proposed = any(t.kind != "bonus" for t in tokens)
-    name = quoted(token.text)
-    how = (
-        "is the model's top token"
-        if state.greedy
-        else f"was drawn from the model's own distribution, which gives it {share(token.p)}"
-    )
-    if not proposed:
-        return [f"The draft proposed nothing in this round. {name} {how}: one pass, one token, as without a draft."]
-    return [f"All proposed tokens were accepted, and the same pass already says what follows: {name} {how}."]
+def _bonus(state: SpeculativeState, _spot: Spot, token: Judged) -> list[str]:
+    return [f"All proposed tokens were accepted, and the same pass already says what follows: {_own(state, token)}."]
+
+
+def _plain(state: SpeculativeState, _spot: Spot, token: Judged) -> list[str]:
+    return [f"Nothing was proposed, so this was a plain step. {_own(state, token)}."]
+
+
+def _own(state: SpeculativeState, token: Judged) -> str:
+    """How the model came to its own token where no draft was judged."""
+    if state.greedy:
+        return f"{quoted(token.text)} is the model's top token"
+    return f"{quoted(token.text)} was drawn from the model's own distribution, which gives it {share(token.p)}"

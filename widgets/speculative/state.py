@@ -21,8 +21,11 @@ from lab.events.speculative import (
     SweepPoint,
     TrialPoint,
 )
+from widgets.token_text import plain_text
 
-STANDS = ("accepted", "resampled", "bonus")
+OWN = ("resampled", "bonus", "plain")
+"""Put in by the target."""
+STANDS = ("accepted", *OWN)
 PROPOSED = ("accepted", "rejected", "unjudged")
 FIRST = -1
 """The round of the first new token, which is drawn from the prefill."""
@@ -146,6 +149,13 @@ class SpeculativeState:
         """New tokens that stand after round `upto`."""
         return (1 if self.first else 0) + sum(r.emitted for r in self.rounds[: upto + 1])
 
+    def text(self, upto: int) -> str:
+        """The new text after round `upto`, from the tokens that stand."""
+        parts = [self.first.text if self.first else ""]
+        for round_ in self.rounds[: upto + 1]:
+            parts += [round_.tokens[row].text for row in reading_order(round_, dropped=False)]
+        return plain_text("".join(parts))
+
     def counts(self, upto: int) -> Counts:
         """What the rounds up to `upto` come to."""
         rounds = self.rounds[: upto + 1]
@@ -188,16 +198,21 @@ class SpeculativeState:
     def last_of(self, index: int) -> tuple[int, Judged] | None:
         """The row and the token that the target put in at the end of a round."""
         tokens = self.rounds[index].tokens if 0 <= index < len(self.rounds) else ()
-        return next(((i, t) for i, t in enumerate(tokens) if t.kind in ("resampled", "bonus")), None)
+        return next(((i, t) for i, t in enumerate(tokens) if t.kind in OWN), None)
 
-    def ranked(self) -> list[DraftRanked]:
-        """The drafts so far, the fastest first; those that could not run last."""
+    def ranked(self, upto: int | None = None) -> list[DraftRanked]:
+        """The drafts so far, the fastest first; those that could not run last.
+
+        Args:
+            upto: the last event to count; a draft is told again after each prompt, and its last event counts.
+        """
+        last = {draft.draft: draft for draft in self.drafts[: None if upto is None else upto + 1]}
 
         def key(draft: DraftRanked) -> tuple[bool, float]:
             speed = draft.figures.measured if draft.figures else None
             return bool(draft.skipped) or speed is None, -(speed or 0.0)
 
-        return sorted(self.drafts, key=key)
+        return sorted(last.values(), key=key)
 
     def default_spot(self, upto: int) -> Spot | None:
         """What is explained when nothing is pointed at: the newest rejection, else the newest judged token."""
@@ -239,4 +254,4 @@ def reading_order(round_: SpeculativeRound, *, dropped: bool) -> list[int]:
     order += rejected
     if dropped:
         order += [i for i, t in enumerate(tokens) if t.kind == "unjudged"]
-    return order + [i for i, t in enumerate(tokens) if t.kind in ("resampled", "bonus")]
+    return order + [i for i, t in enumerate(tokens) if t.kind in OWN]

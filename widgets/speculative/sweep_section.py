@@ -20,7 +20,7 @@ class SweepSection:
         self._plot = SweepPlot()
         self._legend = Words(css_class="lab-caption")
         self._legend.legend(
-            [("measured", "--lab-series-1", False), ("predicted from α, c and v", "--lab-series-2", True)]
+            [("measured", "--lab-series-2", False), ("from α, c and v of the same run", "--lab-text", True)]
         )
         self._table = DataTable()
         self.widget = section(self._verdict, self._plot, self._legend, self._table)
@@ -41,8 +41,12 @@ class SweepSection:
             notes = spoken(best.figures.verdict)
         self._verdict.show("pending" if live or best is None else tone(speed), text, *notes)
         self._plot.show(points, 1 if state.end else 8)
+        tokens = max((p.figures.new_tokens for p in points), default=0)
+        each = f" {tokens:,} tokens for each γ: differences of a few per cent are noise." if tokens else ""
         words = (
-            "MEASURED against a plain run in the same process; the prediction is DERIVED: tokens a pass / (γ c + v)."
+            f"MEASURED against a plain run in the same process.{each} The dashed line is DERIVED: expected tokens a "
+            "pass / (γ c + v), with α, c and v from the same run. It shows whether the cost model holds; it is no "
+            "forecast."
         )
         self._legend.say(("p", words))
         if not live:

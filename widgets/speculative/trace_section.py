@@ -54,7 +54,8 @@ class TraceSection:
         self._bars = BarTable(first="token", picture="why")
         self._caption = Words(css_class="lab-caption")
         self._shares = DataTable()
-        self.text = section(self._strip, self._legend, self._figures, self._tokens)
+        self._read = Words(css_class="lab-result")
+        self.text = section(self._strip, self._legend, self._read, self._figures, self._tokens)
         self.why = section(self._why, self._answer, self._gauge, self._bars, self._caption, self._shares)
         self.widgets: list[ipw.Widget] = [self.text, self.why]
 
@@ -98,14 +99,16 @@ class TraceSection:
     def render(self, state: SpeculativeState, upto: int, *, live: bool) -> Spot | None:
         """Draw the run up to round `upto`; gives back what is explained."""
         spot = self.spot(state, upto)
-        self._render_strip(state, upto, spot)
+        self._render_strip(state, upto, spot, follow=live or self._desk.cursor.step is not None)
+        text = state.text(upto)
+        self._read.say(*((("p", "The text that stands"), ("p", text)) if text else ()))
         self._figures.show(headline(state, upto))
         self._render_why(state, spot)
         if not live:
             self._tokens.show(token_table(state, upto), caption="All tokens of all rounds")
         return spot
 
-    def _render_strip(self, state: SpeculativeState, upto: int, spot: Spot | None) -> None:
+    def _render_strip(self, state: SpeculativeState, upto: int, spot: Spot | None, *, follow: bool) -> None:
         prompt = state.prompt
         texts = prompt.texts if prompt else ()
         self._strip_prompt = texts
@@ -129,7 +132,10 @@ class TraceSection:
         self._spots = spots
         places = {s: i + len(texts) for i, s in enumerate(spots)}
         self._strip.show(
-            chips, selected=places.get(spot) if spot else None, locked=places.get(self.locked or Spot(-9, 0))
+            chips,
+            selected=places.get(spot) if spot else None,
+            locked=places.get(self.locked or Spot(-9, 0)),
+            follow=follow,
         )
         self._legend.show(counts, dropped=self.dropped)
 
@@ -161,7 +167,7 @@ class TraceSection:
         else:
             self._gauge.hide()
         shares, kinds = _shares(state, spot, token)
-        only_p = token is not None and token.kind == "bonus"
+        only_p = token is not None and token.kind in ("bonus", "plain")
         self._bars.show(
             share_rows(shares, kinds, only_p=only_p),
             SHARE_COLUMNS[:1] if only_p else SHARE_COLUMNS,
@@ -189,7 +195,7 @@ def _caption(shares: list[Share], token: Judged | None, state: SpeculativeState)
         return ""
     if state.greedy:
         return "MEASURED. Without sampling all of p lies on the model's top token, and all of q on the proposed one."
-    if token.kind == "bonus":
+    if token.kind in ("bonus", "plain"):
         return "MEASURED: the model's distribution p, from which the token was drawn."
     rule = "" if state.param("break_run", "nothing") != "nothing" else "; a replacement is drawn from it"
     return (

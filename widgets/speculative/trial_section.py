@@ -8,7 +8,7 @@ import ipywidgets as ipw
 
 from lab.events import RunFailed
 from lab.events.speculative import TrialPoint
-from widgets.bar_table import Bar, BarRow, BarTable, Column
+from widgets.bar_table import Bar, BarRow, BarTable, Column, Series
 from widgets.data_table import DataTable
 from widgets.figure import FigureRow
 from widgets.speculative.figures import identity_figures, trial_figures
@@ -20,6 +20,8 @@ from widgets.text import Words
 from widgets.token_text import visible
 from widgets.verdict import Verdict
 
+OBSERVED: Series = 3
+"""Of the pairs that were drawn: neither p, nor q, nor the residual."""
 POWER = 0.99
 """With less than this a green trial says little."""
 
@@ -81,7 +83,7 @@ class TrialSection:
         self._plot.show(points, planned)
         self._pairs.show(
             _pairs(points[-1].pairs if points else ()),
-            (Column("expected", 1), Column("observed", 2)),
+            (Column("expected", 1), Column("observed", OBSERVED)),
             empty="No pair drawn yet.",
         )
         self._caption.say(
@@ -103,7 +105,7 @@ def _pair(pair: tuple[str, str, float, int], *, others: bool) -> BarRow:
     return BarRow(
         label="all others" if others else f"{visible(first)} {visible(second)}",
         mono=not others,
-        bars=() if others else [Bar(expected, 1), Bar(float(observed), 2)],
+        bars=() if others else [Bar(expected, 1), Bar(float(observed), OBSERVED)],
         cells=[f"{expected:,.1f}", f"{observed:,}"],
     )
 
@@ -125,5 +127,8 @@ def trial_verdict(state: SpeculativeState, point: TrialPoint | None, *, live: bo
         return "pending", f"No difference from the model's distribution so far, after {drawn}", []
     if point.power < POWER:
         return "even", f"Too few draws to tell, after {drawn}", [weak]
+    stopped = point.runs < point.planned
     missed = "A mistake is switched on, and this trial did not catch it." if broken else ""
-    return "even" if broken else "good", f"No difference from the model's distribution, after {drawn}", [missed]
+    early = "The trial was stopped before its end." if stopped else ""
+    tone = "none" if stopped else "even" if broken else "good"
+    return tone, f"No difference from the model's distribution, after {drawn}", [early, missed]

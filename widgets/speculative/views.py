@@ -27,8 +27,8 @@ INTROS = {
     "and puts in its own at the first that does not.",
     "sweep": "The same text with one, two, three and more tokens proposed a round, each against a plain run: where is "
     "the best γ here?",
-    "drafts": "Every draft runs on the same twelve prompts of four kinds, each against a plain run. The fastest stands "
-    "on top.",
+    "drafts": "All drafts run on the same twelve prompts of four kinds, prompt by prompt, each against a plain run. "
+    "The fastest stands on top.",
     "trial": "The rule promises the model's own distribution, whatever the draft says. Here it is shown by formula, "
     "then tried: many pairs of tokens are drawn with the draft and tested against the model.",
 }
@@ -58,7 +58,7 @@ class SpeculativeViews:
         if task == self._task:
             return
         self._task = task
-        self.step_unit = {"decode": "round", "sweep": "γ", "drafts": "draft", "trial": "point"}[task]
+        self.step_unit = {"decode": "round", "sweep": "γ", "drafts": "measurement", "trial": "point"}[task]
         shown: dict[str, list[ipw.Widget]] = {
             "decode": [*self._trace.widgets, self._rounds.widget, *self._pay.widgets],
             "sweep": [self._sweep.widget],
@@ -102,7 +102,8 @@ class SpeculativeViews:
                 told = state.progress.total if state.progress else MAX_GAMMA
                 return max(steps, told if told <= MAX_GAMMA else MAX_GAMMA)
             case "drafts":
-                return max(steps, len(DRAFT_TITLES))
+                skipped = sum(bool(d.skipped) for d in state.drafts)
+                return max(steps, state.progress.total + skipped if state.progress else len(DRAFT_TITLES))
             case "trial":
                 last = state.trial[-1] if state.trial else None
                 return max(steps, round(steps * last.planned / last.runs)) if last and last.runs else max(steps, 1)

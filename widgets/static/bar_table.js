@@ -1,8 +1,8 @@
 // A table whose rows have bars: {label, first, columns: [[text, series]], rows, most, line: [value, text], empty}.
 // The figures stand in cells, so that the table says the same without its bars.
 
-const BAR_MARKS = { accepted: "✓", rejected: "✕", resampled: "↻", bonus: "+" };
-const BAR_WORDS = { accepted: "accepted", rejected: "proposed, rejected", resampled: "drawn instead", bonus: "drawn" };
+const BAR_MARKS = { accepted: "✓", rejected: "✕", resampled: "↻", bonus: "+", plain: "○" };
+const BAR_WORDS = { accepted: "accepted", rejected: "proposed, rejected", resampled: "drawn instead", bonus: "drawn", plain: "drawn" };
 
 function render({ model, el }) {
   const table = make("table", "lab-bars");

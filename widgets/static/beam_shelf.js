@@ -4,7 +4,11 @@ function render({ model, el }) {
   const list = make("ol", "lab-shelf-list");
   setAttr(list, "aria-label", "Finished texts, best first");
   const empty = make("p", "lab-shelf-empty");
-  el.replaceChildren(list, empty);
+  const gone = make("p", "lab-shelf-out");
+  setText(gone, "Pushed out by better ones");
+  const out = make("ol", "lab-shelf-list lab-shelf-pushed");
+  setAttr(out, "aria-label", "Texts pushed out by better ones");
+  el.replaceChildren(list, empty, gone, out);
   let hovered = null;
 
   function hover(node) {
@@ -16,11 +20,13 @@ function render({ model, el }) {
     const row = target.closest?.("[data-node]");
     return row ? Number(row.dataset.node) : null;
   };
-  list.addEventListener("pointerover", (event) => hover(nodeOf(event.target)));
-  list.addEventListener("pointerleave", () => hover(null));
-  list.addEventListener("focusin", (event) => event.target.matches(":focus-visible") && hover(nodeOf(event.target)));
-  list.addEventListener("focusout", (event) => list.contains(event.relatedTarget) || hover(null));
-  rove(list, () => [...list.querySelectorAll("button")]);
+  for (const part of [list, out]) {
+    part.addEventListener("pointerover", (event) => hover(nodeOf(event.target)));
+    part.addEventListener("pointerleave", () => hover(null));
+    part.addEventListener("focusin", (event) => event.target.matches(":focus-visible") && hover(nodeOf(event.target)));
+    part.addEventListener("focusout", (event) => part.contains(event.relatedTarget) || hover(null));
+    rove(part, () => [...part.querySelectorAll("button")]);
+  }
 
   function makeRow(row) {
     const item = make("li", "lab-shelf-item");
@@ -45,16 +51,17 @@ function render({ model, el }) {
 
   function paintRow(item, row, at, state) {
     if (row.bound) return setText(item.words, row.bound);
-    const won = state.over && at === 0;
+    const won = state.over && at === 0 && !row.pushed;
     item.button.dataset.node = row.node;
-    setText(item.place, won ? "✓ 1" : String(at + 1));
+    const place = row.pushed ? "out" : String(at + 1);
+    setText(item.place, won ? "✓ 1" : place);
     item.classList.toggle("lab-shelf-won", won);
     setText(item.text, row.text);
     setText(item.formula, row.formula);
     const how = row.is_end ? "ended with an end token" : "cut at the length limit";
     item.dataset.end = row.is_end ? "end" : "limit";
     item.button.title = `${row.full ?? row.text}\n${how}`;
-    setAttr(item.button, "aria-label", `${at + 1}${won ? ", wins" : ""}: ${row.text}; score ${row.formula}; ${how}`);
+    setAttr(item.button, "aria-label", `${row.pushed ? "pushed out" : at + 1}${won ? ", wins" : ""}: ${row.text}; score ${row.formula}; ${how}`);
     setAttr(item.button, "aria-pressed", row.node === state.locked ? "true" : "false");
     item.button.classList.toggle("lab-shelf-pointed", row.node === state.pointed);
   }
@@ -66,8 +73,13 @@ function render({ model, el }) {
     const shown = rows.map((row, at) => ({ ...row, at }));
     if (state.bound) shown.splice(Math.min(state.bound.above, shown.length), 0, { bound: state.bound.text });
     keyed(list, shown, (row) => (row.bound ? "bound" : row.node), makeRow, (item, row) => paintRow(item, row, row.at, state));
-    const buttons = [...list.querySelectorAll("button")];
-    if (buttons.length && !buttons.some((button) => button.tabIndex === 0)) buttons[0].tabIndex = 0;
+    const pushed = (state.pushed ?? []).map((row, at) => ({ ...row, at, pushed: true }));
+    gone.hidden = out.hidden = pushed.length === 0;
+    keyed(out, pushed, (row) => row.node, makeRow, (item, row) => paintRow(item, row, row.at, state));
+    for (const part of [list, out]) {
+      const buttons = [...part.querySelectorAll("button")];
+      if (buttons.length && !buttons.some((button) => button.tabIndex === 0)) buttons[0].tabIndex = 0;
+    }
   });
 }
 

@@ -64,6 +64,7 @@ function render({ model, el }) {
   let walking = null; // key of the item that the arrow keys stand on
   let sticky = true; // stay at the newest column
   let placed = 0;
+  let homing = false; // go to where the paths part, as soon as it is drawn
 
   function measure(text) {
     if (!widths.has(text)) {
@@ -254,7 +255,18 @@ function render({ model, el }) {
       port.scrollLeft = port.scrollWidth;
       placed = port.scrollLeft;
     }
+    if (homing && seen.over) goHome();
     paint();
+  }
+
+  /** A whole run is read from its beginning: from the prompt, or from shortly before greedy parts from the best text. */
+  function goHome() {
+    homing = false;
+    const greedy = drawn.paths.find((path) => path.kind === "greedy");
+    const parts = itemOf(greedy?.ids.find((id) => !drawn.sets.won.has(id)));
+    const far = parts ? (parts.x + parts.w) * view.zoom - port.clientWidth / 2 : 0;
+    port.scrollTo(far > port.clientWidth / 2 ? far : 0, 0);
+    placed = port.scrollLeft;
   }
 
   /** The items and edges in sight (or all), and the path that is pointed at. */
@@ -297,13 +309,19 @@ function render({ model, el }) {
     const chips = drawn.items.filter((item) => seen(item) || item === walked);
     keyed(layers.chips, chips, (item) => item.key, (item) => makeChip(item, base), (node, item) => paintChip(node, item, { lit, held, walked, index, state, passing: passes.get(item) }));
     setAttr(port, "aria-activedescendant", walked ? `${base}-${walked.key}` : null);
-    paintDetail(pointed ?? walked ?? locked ?? itemOf(state.best) ?? drawn.root);
+    const item = pointed ?? walked ?? locked;
+    paintDetail(item ?? itemOf(state.best) ?? drawn.root, item && (item === locked ? "followed" : "pointed at"));
   }
 
-  function paintDetail(item) {
+  function paintDetail(item, whose) {
     const said = describe(index, item, drawn, state);
-    const head = [["", said.title], ...said.figures].filter(([, value]) => value !== "");
-    keyed(parts.head, head, ([name], i) => `${i}${name}`, ([name]) => {
+    const head = [["whose", whose ?? ""], ["", said.title], ...said.figures].filter(([, value]) => value !== "");
+    keyed(parts.head, head, ([name], i) => `${i} ${name}`, ([name]) => {
+      if (name === "whose") {
+        const mark = make("span", "lab-beam-whose");
+        mark.value = mark;
+        return mark;
+      }
       const node = make("span", name ? "lab-beam-figure" : "lab-beam-title");
       node.value = make(name ? "b" : "bdi");
       node.append(...(name ? [make("span", "", name), node.value] : [node.value]));
@@ -337,10 +355,13 @@ function render({ model, el }) {
     unfolded = new Set();
     hovered = walking = null;
     sticky = !state.over; // a whole run is read from its beginning, a living one at its newest column
-    if (!sticky) port.scrollTo(0, 0);
+    homing = true;
   };
   const stop = follow(model, el, "lab-beam-tree", (next) => {
-    if (next.step !== state.step) sticky = true;
+    if (next.step !== state.step || next.over !== state.over) {
+      if (next.over) homing = homing || sticky;
+      sticky = !next.over;
+    }
     state = next;
     takeTree();
     const said = JSON.stringify(state.view ?? {});

@@ -61,12 +61,12 @@ function describe(index, item, layout, state) {
     const whose = item.range.shared ? "All living texts share these" : "No living text branched in these";
     return {
       title: `${item.ids.length} tokens`,
-      figures: [["score", signedText(node.score)]],
+      figures: [["sum S", signedText(node.score)]],
       sentence: item.trunk ? `${whose} ${item.ids.length} tokens.${hidden} A click opens the stretch.` : `${item.ids.length} tokens of this path.`,
       text,
     };
   }
-  const figures = [["probability", percentText(node.logProb)], ["score", signedText(node.score)]];
+  const figures = [["probability", percentText(node.logProb)], ["sum S", signedText(node.score)]];
   if (node.fate !== "outside") figures.push(["rank", `${node.rank + 1} of ${index.counts[node.step]}`]);
   figures.push(["token", `${node.step + 1}`]);
   const sentence = [fateText(index, node, state), laterText(index, node, layout.sets, state), pathsText(index, node, layout.paths)];

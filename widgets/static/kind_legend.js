@@ -5,7 +5,8 @@ const KINDS = [
   ["rejected", "✕", "rejected", "Proposed by the draft, compared with the model, and refused."],
   ["resampled", "↻", "put in", "The model's own token in place of a rejected one."],
   ["bonus", "+", "bonus", "All proposed tokens were accepted: the same pass gives one more."],
-  ["unjudged", "·", "never judged", "Proposed after a token that was rejected: a guess for a text that does not exist."],
+  ["plain", "○", "plain step", "Nothing was proposed: the pass gives one token, as without a draft."],
+  ["unjudged", "?", "never judged", "Proposed after a token that was rejected: a guess for a text that does not exist."],
 ];
 
 function render({ model, el }) {

@@ -1,7 +1,7 @@
 // Rounds as rows: {rounds, total, expanded, most_ms, selected, locked, empty}. See round_rows.py.
 
-const ROUND_MARKS = { accepted: "✓", rejected: "✕", resampled: "↻", bonus: "+", unjudged: "·" };
-const ROUND_WORDS = { accepted: "accepted", rejected: "rejected", resampled: "put in instead", bonus: "bonus", unjudged: "never judged" };
+const ROUND_MARKS = { accepted: "✓", rejected: "✕", resampled: "↻", bonus: "+", plain: "○", unjudged: "?" };
+const ROUND_WORDS = { accepted: "accepted", rejected: "rejected", resampled: "put in instead", bonus: "bonus", plain: "plain step, nothing was proposed", unjudged: "never judged" };
 const PARTS = ["draft", "verify", "judge"];
 const CELLS = 20; // positions drawn one by one; more are drawn to scale
 
@@ -107,7 +107,7 @@ function render({ model, el }) {
   function drawRound(row, round, state) {
     setText(row.number, round.index + 1);
     setAttr(row, "aria-label", `Round ${round.index + 1}`);
-    const own = round.tokens.filter((t) => t.kind === "resampled" || t.kind === "bonus");
+    const own = round.tokens.filter((t) => ["resampled", "bonus", "plain"].includes(t.kind));
     const parts = [...round.tokens.filter((t) => !own.includes(t)), ...(own.length ? ["arrow", ...own] : []), ...(round.source ? ["source"] : [])];
     keyed(row.guesses, parts, (t) => (typeof t === "string" ? t : t.row), (t) => {
       if (t === "arrow") {

@@ -1,7 +1,7 @@
 // The token chips: the index of every picture. Hover links, click locks. Long texts fold their beginning.
 
-const MARKS = { accepted: "✓", rejected: "✕", resampled: "↻", bonus: "+", unjudged: "·" };
-const WORDS = { prompt: "prompt", new: "generated", newest: "newest", accepted: "accepted", rejected: "rejected", resampled: "resampled", bonus: "bonus", unjudged: "not judged" };
+const MARKS = { accepted: "✓", rejected: "✕", resampled: "↻", bonus: "+", plain: "○", unjudged: "?" };
+const WORDS = { prompt: "prompt", new: "generated", newest: "newest", accepted: "accepted", rejected: "rejected", resampled: "resampled", bonus: "bonus", plain: "plain step", unjudged: "not judged" };
 const LIMIT = 600;
 const BLOCK = 100; // the fold moves in blocks, so that the lines stand still while tokens come
 
@@ -31,6 +31,7 @@ function render({ model, el }) {
   let pinned = true; // at the newest line, until a visitor scrolls away from it
   let hovered = null;
   let current = null; // the chip in the tab order
+  let following = null; // whether the newest line is kept in sight; else the strip opens at its top
 
   const indexOf = (target) => {
     const chip = target.closest?.("[data-index]");
@@ -160,7 +161,13 @@ function render({ model, el }) {
     setText(fold, first === 0 ? "fold the earlier tokens" : `… ${count} earlier token${first === 1 ? "" : "s"}`);
     setAttr(fold, "aria-expanded", expanded ? "true" : "false");
     empty.hidden = total > 0;
-    if (pinned) requestAnimationFrame(() => { strip.scrollTop = strip.scrollHeight; });
+    const follows = state.follow !== false;
+    if (follows !== following) {
+      if (!follows && pinned) requestAnimationFrame(() => { strip.scrollTop = 0; });
+      pinned = follows;
+      following = follows;
+    }
+    if (follows && pinned) requestAnimationFrame(() => { strip.scrollTop = strip.scrollHeight; });
     setText(empty, state.empty || "No tokens yet.");
   }
 

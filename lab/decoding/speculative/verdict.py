@@ -64,4 +64,4 @@ def _cause(
     if drafting >= v - 1:
         each = f"the draft costs {c or 0.0:.2f} of a step for each of {proposed:.1f} tokens"
         return f"{each}{also}{beyond}"
-    return f"verifying {proposed + 1:.1f} tokens costs {v:.2f} plain steps{also}{beyond}"
+    return f"verifying {proposed:.1f} proposed tokens and the one before them costs {v:.2f} plain steps{also}{beyond}"

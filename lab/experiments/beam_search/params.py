@@ -50,16 +50,17 @@ class BeamSearchParams(PromptParams):
         title="Length penalty",
         description="A finished text scores its summed log-probability over its length to this power: above 0 longer "
         "texts win more often, below 0 shorter ones, 0 compares the sums.",
-        ge=-3.0,
-        le=3.0,
+        ge=-2.0,
+        le=2.0,
         allow_inf_nan=False,
         json_schema_extra=shown("slider", "main", step=0.1),
     )
     early_stopping: Literal["true", "false", "never"] = Field(
         "false",
         title="Stop when",
-        description="true: as soon as there are as many finished texts as beams. false: when no running beam is "
-        "likely to beat the worst of them at its present length. never: when none possibly can.",
+        description="Pool is full (true): as soon as there are as many finished texts as beams. Unlikely better (false): "
+        "they are as many, and no running text would beat the worst of them if it ended at its present length. Never "
+        "better (never): they are as many, and no running text can beat it at any length up to the limit.",
         json_schema_extra=shown("segmented", "main", labels=["pool is full", "unlikely better", "never better"]),
     )
     end_token_ids: tuple[int, ...] = Field(

@@ -108,6 +108,8 @@ def judge(evidence: Evidence) -> Proof:
         verdict = "different"
         if same:
             words = "The hypotheses are the same, but the search is not: it did not keep or count what it should."
+    elif same and evidence.idle_mistake:
+        verdict, words = "unproven", evidence.idle_mistake
     seen = "; ".join(f.words for f in evidence.found)
     explanation = " ".join(part for part in (words, f"What was seen: {seen}." if seen else "") if part)
     together = zip(ours[:matched], theirs[:matched], strict=True)
@@ -160,6 +162,8 @@ def _parted(
             "compares many. Run it in float32 for a proof.",
             near,
         )
+    if math.isinf(gap):
+        return "different", words, near
     return "different", f"{words} {where} the nearest scores are {gap:.3g} apart, too far for a tie.", near
 
 

@@ -132,6 +132,7 @@ class Decode:
 
     def _prove_greedy(self, prompt_ids: list[int]) -> Part:
         others: dict[str, Sequence[int]] = {"plain greedy decoding": self.took.plain_ids}
+        mistake = self.setup.params.break_run
         detail: dict[str, object] = {"path": self.took.path}
         yield self._progress("checking against generate()")
         made, failure = yield from reference_tokens(self.setup, prompt_ids)
@@ -140,7 +141,7 @@ class Decode:
         else:
             detail["generate_failed"] = failure
         evidence = GreedyEvidence(
-            self.token_ids, others, None, self.setup.dtype, self.setup.name_of, self.left_in_cache, detail
+            self.token_ids, others, None, self.setup.dtype, self.setup.name_of, self.left_in_cache, mistake, detail
         )
         parted = evidence.first_difference()
         if parted is not None:
@@ -153,7 +154,7 @@ class Decode:
                     if row is not None and row.index == at:
                         top = TopTwo.of(row.logits)
             evidence = GreedyEvidence(
-                self.token_ids, others, top, self.setup.dtype, self.setup.name_of, self.left_in_cache, detail
+                self.token_ids, others, top, self.setup.dtype, self.setup.name_of, self.left_in_cache, mistake, detail
             )
         yield prove_greedy(evidence)
 

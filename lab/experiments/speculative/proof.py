@@ -78,6 +78,7 @@ class GreedyEvidence:
     dtype: str
     name_of: Callable[[int], str]
     left_in_cache: tuple[int, int] | None = None
+    mistake: str = "nothing"
     detail: dict[str, Any] = field(default_factory=dict)
 
     def first_difference(self) -> tuple[str, int] | None:
@@ -109,6 +110,8 @@ def prove_greedy(evidence: GreedyEvidence) -> Proof:
         verdict = "different"
         if parted is None:
             words = f"All {len(ours)} tokens are the same, but the run is not. {words}"
+    elif parted is None and evidence.mistake != "nothing":
+        verdict, words = "unproven", "The mistake had no occasion in this run: ask for more tokens."
     return Proof(verdict=verdict, claim=claim, compared=compared, matched=matched, explanation=words, detail=detail)
 
 
@@ -212,9 +215,14 @@ def prove_drawn(evidence: DrawnEvidence) -> Proof:
         reasons.append(_rule_words(rule.faults))
     if evidence.left_in_cache is not None:
         reasons.append(_left(evidence.left_in_cache))
+    # Rounding carries tokens over the borders of top-k and top-p, so in bf16 this alone is no evidence.
+    rounded = ""
     if taught is not None and taught.beyond:
         wrong.update(taught.beyond)
-        reasons.append(_taught_words(taught, evidence.dtype))
+        if evidence.dtype == "float32":
+            reasons.append(_taught_words(taught, evidence.dtype))
+        else:
+            rounded = f"{_taught_words(taught, evidence.dtype)} Run it in float32 for a proof."
     replay_at = None
     if evidence.replayed is not None and list(evidence.replayed) != list(evidence.token_ids):
         replay_at = matching(evidence.replayed, evidence.token_ids)
@@ -222,9 +230,16 @@ def prove_drawn(evidence: DrawnEvidence) -> Proof:
         wrong.add(replay_at)
     compared = max(rule.positions, taught.compared if taught is not None else 0)
     verdict: Verdict = "different" if reasons else "equal"
-    if not reasons and evidence.mistake not in ("nothing", "cache_not_cropped") and not rule.rejections:
+    if not reasons and evidence.mistake != "nothing":
         verdict = "unproven"
-        reasons.append("Nothing was rejected in this run, so the mistake was never made. Ask for more tokens.")
+        reasons.append(
+            "The mistake was made, but at no position of this run did it change what was drawn. Ask for more tokens."
+            if rule.rejections
+            else "Nothing was rejected in this run, so the mistake was never made. Ask for more tokens."
+        )
+    elif not reasons and rounded:
+        verdict = "unproven"
+        reasons.append(rounded)
     return Proof(
         verdict=verdict,
         claim=DRAWN,

@@ -72,6 +72,11 @@ def _check(facts: ModelFacts, params: SpeculativeParams) -> None:
 def _check_mistake(params: SpeculativeParams) -> None:
     """A mistake that cannot show would be called equal, and rightly: better say so before."""
     mistake, greedy = params.break_run, not params.do_sample and params.task != "trial"
+    if mistake != "nothing" and params.task in ("sweep", "drafts"):
+        raise BadInput(
+            f"The task {params.task!r} measures speed and does not look for mistakes.",
+            remedy="Break a run of the task decode, or the trial.",
+        )
     if params.task == "trial" and not params.do_sample:
         raise BadInput("Greedy decoding draws nothing, so there is nothing to try.", remedy="Switch sampling on.")
     if mistake in ("no_residual", "wrong_q", "top_token_on_rejection") and greedy:
@@ -82,7 +87,7 @@ def _check_mistake(params: SpeculativeParams) -> None:
     if mistake == "processors_skipped" and not _has_rules(params):
         raise BadInput(
             "There are no processors to skip: no temperature, top-k, top-p or repetition control is set.",
-            remedy="Set top-k to 50, say.",
+            remedy="Set a repetition penalty." if greedy else "Set top-k to 50, say.",
         )
 
 

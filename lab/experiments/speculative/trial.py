@@ -133,6 +133,17 @@ class _TrialRun:
                 f"alone makes {point.expected_variation:.3f}.",
                 detail=detail,
             )
+        if point.degrees < 1:
+            return Proof(
+                verdict="unproven",
+                claim=CLAIM,
+                compared=point.runs,
+                matched=point.runs,
+                unit="pairs",
+                explanation="The draws fall into fewer than two groups that are large enough to compare, so nothing "
+                "can be told from them. Draw more, or from more tokens (top-k).",
+                detail=detail,
+            )
         if mistake != "nothing":
             return Proof(
                 verdict="unproven",
