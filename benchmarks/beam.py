@@ -7,6 +7,7 @@ every candidate with its text as an event, at least as fast as `generate()`, whi
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,7 @@ from benchmarks.decode import PROMPT
 from benchmarks.measure import Spread, interleaved, slices, threads
 from lab.decoding.beam.choose import choose_beams
 from lab.decoding.beam.search import Settings, Tree, beam_search
-from lab.events.beam_search import BeamStep
+from lab.events.beam_search import BeamResult, BeamStep
 from lab.experiments.base import RunContext
 from lab.experiments.beam_search.params import BeamSearchParams
 from lab.experiments.beam_search.run import BeamSearchRunner
@@ -125,7 +126,13 @@ def _search(loaded: LoadedModel, ids: list[int], beams: int, new: int) -> tuple[
 
 def _recorded(loaded: LoadedModel, params: BeamSearchParams) -> tuple[int, list[int], int]:
     session = Session(RunContext(model=loaded), params)
-    steps = [event for event in session.search() if isinstance(event, BeamStep)]
+    steps: list[BeamStep] = []
+    with closing(session.events()) as events:
+        for event in events:
+            if isinstance(event, BeamStep):
+                steps.append(event)
+            elif isinstance(event, BeamResult):
+                break  # the other ways and the proof come after it
     return len(steps), session.tree.tokens(session.hypotheses[0].node), steps[-1].cache_bytes
 
 

@@ -42,6 +42,7 @@ CASES: dict[str, Callable[[], list[Event]]] = {
     "4x24": search,
     "ends": lambda: search(4, 24, end=2.2, seed=3),
     "16x64": lambda: search(16, 64, end=-9.0),
+    "pushed": lambda: search(4, 24, seed=3, end=0.5, length_penalty=2.0),
     "greedy": lambda: search(1, 12),
     "one": lambda: search(4, 1),
     "end1": lambda: search(3, 20, end=8.0, early_stopping="true"),

@@ -237,6 +237,33 @@ def test_a_living_tree_stays_at_its_newest_column(page_of: Open) -> None:
     assert newest.count() > 4
 
 
+def test_a_whole_run_opens_at_its_beginning_and_a_run_that_ends_goes_there(page_of: Open) -> None:
+    page = page_of("4x24", only=TREE)
+    assert port(page).evaluate("p => p.scrollLeft < p.scrollWidth - p.clientWidth - 100")
+    forked = port(page).evaluate("p => p.scrollLeft")
+    page = page_of("4x24", only=TREE, step="20")
+    page.evaluate("(m => m.set('state', { ...m.get('state'), step: 23, over: true }))(views.beam_tree[0].model)")
+    assert port(page).evaluate("p => p.scrollLeft") == pytest.approx(forked, abs=400)
+    assert port(page).evaluate("p => p.scrollLeft < p.scrollWidth - p.clientWidth - 100")
+
+
+def test_all_rows_of_the_shelf_are_in_sight_and_those_pushed_out_are_below_it(page_of: Open) -> None:
+    page = page_of("16x64", only=TREE)
+    shelf = page.get_by_role("list", name="Finished texts")
+    assert shelf.get_by_role("button").count() == 16
+    assert shelf.evaluate("node => node.scrollHeight <= node.clientHeight + 1")
+    page = page_of("pushed", only=TREE)
+    out = page.get_by_role("list", name="Texts pushed out").get_by_role("button")
+    assert out.count() >= 1
+    expect(out.first).to_have_accessible_name(re.compile("^pushed out: "))
+    out.first.click()
+    expect(out.first).to_have_attribute("aria-pressed", "true")
+    page.evaluate("(m => m.set('state', { ...m.get('state'), locked: m.get('state').best }))(views.beam_tree[0].model)")
+    expect(page.locator(".lab-beam-whose")).to_have_text("followed")
+    page.locator(".lab-beam-node").nth(2).hover()
+    expect(page.locator(".lab-beam-whose")).to_have_text("pointed at")
+
+
 def test_the_shelf_points_and_locks(page_of: Open) -> None:
     page = page_of("ends", only=TREE)
     rows = page.get_by_role("list", name="Finished texts").get_by_role("button")

@@ -179,6 +179,28 @@ def test_a_whole_page_fits_at_800_with_contrast_and_names(visit: Callable[..., P
     assert re.findall(r"^\s*- (?:button|img|table|checkbox|slider|region)(?: \[.*\])?:?$", snapshot, re.M) == []
 
 
+def test_the_header_folds_and_the_strip_opens_at_its_top(visit: Callable[..., Page]) -> None:
+    page = visit(decode(Toy(one_hot=True), max_new_tokens=400), 800)
+
+    def box(where: str) -> dict[str, float]:
+        found = page.locator(where).first.bounding_box()
+        assert found is not None, where
+        return dict(found)
+
+    brand, links, beat = (box(f".lab-header > {part}") for part in (".lab-brand", ".lab-page-links", ".lab-heartbeat"))
+    theme = box(".lab-header > :last-child")
+    assert brand["height"] < 30, "one line"
+    assert brand["x"] < 40 < brand["x"] + brand["width"] <= beat["x"]
+    assert links["y"] >= brand["y"] + brand["height"]
+    assert theme["x"] >= beat["x"] + beat["width"]
+    assert theme["y"] < links["y"]
+    expect(page.locator('.lab-strip [data-kind="plain"]').first).to_be_visible()
+    strip = page.locator(".lab-strip")
+    assert strip.evaluate("s => s.scrollHeight > s.clientHeight + 50 && s.scrollTop") == 0
+    expect(page.locator('.lab-kinds [data-kind="plain"]')).to_contain_text("plain step")
+    expect(page.locator(".lab-result p")).to_have_count(2)
+
+
 def test_other_tasks_show_their_own_sections(visit: Callable[..., Page]) -> None:
     page = visit(trial(wrong=True))
     expect(page.get_by_role("heading", name="Not the model's distribution, after 2,000 of 2,000 pairs")).to_be_visible()

@@ -46,7 +46,7 @@ def test_every_number_of_rows_and_every_shape(
     assert got.dtype == dtype
     assert got.shape == (1, count, rows)
     assert float((got.double() - expected).abs().max()) <= loose
-    wide = x[0].float().contiguous()
+    wide = x[0].float().clone()
     fixed = RowsProduct(module, wide, dtype)
     for _ in range(2):
         y = fixed()

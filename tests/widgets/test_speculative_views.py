@@ -15,7 +15,7 @@ from speculative_sim import EXAMPLE, HOSTILE, WORDS, Toy, decode, drafts, each_t
 from test_speculative_words import folded
 
 from lab.events import Event, Recording, RunCancelled, RunFinished
-from lab.events.speculative import SpeculativeFigures, SpeculativeRound
+from lab.events.speculative import DraftRanked, SpeculativeFigures, SpeculativeRound
 from widgets.bar_table import BarTable
 from widgets.experiment import Desk, build_views
 from widgets.exporting import make_export
@@ -24,6 +24,7 @@ from widgets.kind_legend import KindLegend
 from widgets.round_rows import RoundRows
 from widgets.speculative import poster
 from widgets.speculative.figures import details, headline, spoken, tone, verdict
+from widgets.speculative.race_plot import race_of
 from widgets.speculative.state import SpeculativeState, Spot
 from widgets.speculative.trial_section import trial_verdict
 from widgets.speculative.views import SpeculativeViews
@@ -181,6 +182,83 @@ def test_long_runs_are_folded() -> None:
     shown._trace.hold(Spot(1, 0))
     shown.render(live=True)
     assert 1 in [r["index"] for r in rows.state["rounds"]], "the locked round is among those on screen"
+
+
+def test_a_round_without_proposals_is_a_plain_step_everywhere() -> None:
+    shown = views(decode(Toy(one_hot=True), max_new_tokens=80))
+    state = shown.state
+    empty = sum(len(r.tokens) == 1 for r in state.rounds)
+    assert empty > 1
+    assert shown._trace._legend.state["counts"]["plain"] == empty
+    kinds = [t["kind"] for t in shown._trace._strip.state["tokens"]]
+    assert kinds.count("plain") == empty
+    assert kinds.count("bonus") == state.counts(10**6).rounds - empty - kinds.count("resampled")
+    shown._trace.hold(spot_of(state, "plain"))
+    shown.render(live=False)
+    assert shown._trace._answer.state["lines"][0][1].startswith("Nothing was proposed, so this was a plain step. ")
+    assert [c[0] for c in shown._trace._bars.state["columns"]] == ["model p"]
+
+
+def test_the_race_sums_the_same_tokens_and_tells_what_differs_from_the_verdict() -> None:
+    shown = views(decode(max_new_tokens=60))
+    state = shown.state
+    race = race_of(state, state.steps - 1)
+    tokens = sum(r.emitted for r in state.rounds)
+    ms = sum(r.draft_ms + r.verify_ms + r.judge_ms for r in state.rounds)
+    assert list(race.at or ()) == pytest.approx([tokens, ms, sum(t.ms for t in state.plain)])
+    words = shown._pay._race_words.state["lines"][0][1]
+    assert f"{tokens} tokens took" in words
+    assert "median" in words
+    assert race.speed is not None
+    assert state.figures is not None
+    state.figures = replace(state.figures, measured=race.speed)
+    shown.render(live=False)
+    assert "median" not in shown._pay._race_words.state["lines"][0][1]
+    three = sum(r.emitted for r in state.rounds[:3])
+    spent = sum(r.draft_ms + r.verify_ms + r.judge_ms for r in state.rounds[:3])
+    wanted = [three, spent, sum(t.ms for t in state.plain[:three])]
+    assert list(race_of(state, 2).at or ()) == pytest.approx(wanted)
+    state.plain.clear()
+    assert race_of(state, state.steps - 1).at is None
+
+
+def test_the_strip_follows_a_living_run_and_the_text_can_be_read() -> None:
+    events = decode(Toy(words=WORDS + HOSTILE), max_new_tokens=30)
+    assert views(events[:8], live=True)._trace._strip.state["follow"] is True
+    shown = views(events)
+    assert shown._trace._strip.state["follow"] is False
+    text = shown._trace._read.state["lines"][1][1]
+    assert "\u202e" not in text
+    assert "\n" in text or "\n\n" not in {t.text for r in shown.state.rounds for t in r.tokens}
+    assert text.startswith(shown.state.first.text.strip() if shown.state.first else "?")
+
+
+def test_drafts_are_told_prompt_by_prompt() -> None:
+    whole = drafts()
+    ranked = [e for e in whole if isinstance(e, DraftRanked) and not e.skipped]
+    nan = float("nan")
+    told: list[Event] = [whole[0]]
+    for done in (1, 2):
+        told += [replace(e, prompts=done, of_prompts=12, by_kind=(*e.by_kind[:1], ("list", nan, nan))) for e in ranked]
+    told[-1] = replace(ranked[-1], prompts=2, of_prompts=12, by_kind=())
+    living = views(told, live=True)._drafts
+    assert len(living._bars.state["rows"]) == len(ranked)
+    assert living._verdict.state["notes"] == ["After 2 of 12 prompts."]
+    assert "list" not in living._caption.state["lines"][0][1]
+    stopped = views([*told, RunCancelled(reason="stopped")])
+    assert stopped._drafts._verdict.state["notes"] == ["Stopped after 2 of 12 prompts."]
+    assert stopped._drafts._verdict.state["tone"] == "none"
+    assert len(stopped._drafts._bars.state["rows"]) == len(ranked)
+    early = views([*told[:-1], RunCancelled(reason="stopped")])
+    assert early._drafts._verdict.state["notes"] == ["Stopped after 1 of 12 prompts."], "what all drafts have seen"
+
+
+def test_a_trial_stopped_early_is_neutral() -> None:
+    events = [*trial()[:12], RunCancelled(reason="stopped")]
+    state = folded(events)
+    mark, text, notes = trial_verdict(state, state.trial[-1], live=False)
+    assert (mark, notes[0]) == ("none", "The trial was stopped before its end.")
+    assert text == "No difference from the model's distribution, after 1,000 of 2,000 pairs"
 
 
 def test_each_task_shows_its_sections_alone() -> None:

@@ -57,7 +57,7 @@ def fork_lines(state: BeamState, step: int) -> Lines:
 def _took(texts: Sequence[str], log_probs: Sequence[float], at: int) -> str:
     if at >= len(texts):
         return "had ended"
-    return f"took “{texts[at].replace(chr(10), '↵')}” ({format_share(math.exp(min(0.0, log_probs[at])))})"
+    return f"took “{_prose(texts[at : at + 1])}” ({format_share(math.exp(min(0.0, log_probs[at])))})"
 
 
 def _prose(texts: Sequence[str]) -> str:

@@ -53,7 +53,7 @@ def _against_greedy(state: BeamState, best: Hypothesis | None) -> dict[str, Any]
     if best.sum_log_prob < total and not same:
         against = f"greedy's {len(greedy.token_ids)}: {signed(total, 2)}"
         unit = f"log-probability of its {best.length} tokens; {against}"
-        return _figure("ratio", signed(best.sum_log_prob, 2), unit, MEASURED, _why_less(state, best, greedy))
+        return _figure("ratio", signed(best.sum_log_prob, 2), unit, MEASURED, _why_less(best, greedy))
     ratio = math.exp(max(-700.0, min(best.sum_log_prob - total, 700.0)))
     lengths = "" if best.length == len(greedy.token_ids) else f"; {best.length} and {len(greedy.token_ids)} tokens"
     note = f"log-probability {signed(best.sum_log_prob, 2)} against {signed(total, 2)}{lengths}"
@@ -64,7 +64,7 @@ def _against_greedy(state: BeamState, best: Hypothesis | None) -> dict[str, Any]
     return _figure("ratio", value, unit, DERIVED, note)
 
 
-def _why_less(state: BeamState, best: Hypothesis, greedy: PathFollowed) -> str:
+def _why_less(best: Hypothesis, greedy: PathFollowed) -> str:
     """Why a text less likely than greedy's won: the score preferred it, or the beams had lost greedy's."""
     longer = best.length - len(greedy.token_ids)
     if best.score > greedy.score and longer:
@@ -99,6 +99,12 @@ def _held(state: BeamState, at: BeamStep) -> str:
     size = ITEM_BYTES.get(state.started.card.dtype, 0) if state.started else 0
     each = sum(2 * layer.kv_heads * layer.head_dim for layer in facts.layers) * size if facts else 0
     made = at.cache_length - prompt
+    if not made:
+        return (
+            f"{prompt} prompt positions, {each:,} B each"
+            if at.formula_bytes == each * prompt
+            else f"{prompt} positions"
+        )
     if width == 1:
         return f"{at.cache_length} positions" + (
             f", {each:,} B each" if at.formula_bytes == each * (prompt + made) else ""

@@ -81,11 +81,11 @@ def _marks(state: BeamState, behind: dict[str, Any], floor: float, last: int) ->
         left = state.left_at(kind)
         at = [(i + 1, max(y, floor)) for i, y, _ in behind.get(kind, ()) if i == left]
         data[f"{kind}_left"] = {"x": [x for x, _ in at], "y": [y for _, y in at]}
-        for x, y in at if left is not None else ():
+        for x, y in at:
             words["offset"].append(20 if x in words["x"] and y > floor * 0.8 else -9)
             words["x"].append(x)
             words["y"].append(y)
-            words["text"].append(f"{kind} leaves the beams at token {left + 1}")
+            words["text"].append(f"{kind} leaves the beams at token {x}")
             words["align"].append("left" if x < last / 2 else "right")
     return {**data, "words": words}
 

@@ -88,8 +88,8 @@ class BeamSearchViews:
             _section(
                 _heading(
                     "Where greedy leaves",
-                    "The band is what the beams keep. A path that falls out of it is lost: once out, it never returns, even if "
-                    "its sum comes back into the band.",
+                    "The band is what the beams keep. A path that falls out of it is lost: once out, it never returns, "
+                    "even if its sum comes back into the band.",
                 ),
                 self._plot,
                 self._plot_words,

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import ipywidgets as ipw
 
 from lab.events.speculative import Share
-from widgets.bar_table import Bar, BarRow, Column
+from widgets.bar_table import Bar, BarRow, Column, Series
 from widgets.speculative.sentences import share
 from widgets.text import Words
 from widgets.token_text import visible
 
-P, Q, RESIDUAL = 1, 2, 5
+P: Series = 1
+Q: Series = 2
+RESIDUAL: Series = 5
 """Series of the model's p, the draft's q, and the residual: the same colours all over the page."""
 SHARE_COLUMNS = (Column("model p", P), Column("draft q", Q), Column("residual", RESIDUAL))
 
@@ -44,7 +46,7 @@ def share_rows(shares: Sequence[Share], kinds: dict[int, str], *, only_p: bool =
             BarRow(
                 label=visible(item.text),
                 mono=True,
-                bars=[Bar(v, s) for v, s in zip(values, (P, Q, RESIDUAL), strict=False)],  # type: ignore[arg-type]
+                bars=[Bar(v, s) for v, s in zip(values, (P, Q, RESIDUAL), strict=False)],
                 cells=[share(v) if v == 0 or v >= 0.001 else "<0.001" for v in values],
                 kind=kinds.get(item.token_id, ""),
                 title=f"token {item.token_id}",

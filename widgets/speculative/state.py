@@ -154,7 +154,7 @@ class SpeculativeState:
         parts = [self.first.text if self.first else ""]
         for round_ in self.rounds[: upto + 1]:
             parts += [round_.tokens[row].text for row in reading_order(round_, dropped=False)]
-        return plain_text("".join(parts))
+        return plain_text("".join(parts).strip(" "))
 
     def counts(self, upto: int) -> Counts:
         """What the rounds up to `upto` come to."""

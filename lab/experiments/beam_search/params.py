@@ -58,9 +58,9 @@ class BeamSearchParams(PromptParams):
     early_stopping: Literal["true", "false", "never"] = Field(
         "false",
         title="Stop when",
-        description="Pool is full (true): as soon as there are as many finished texts as beams. Unlikely better (false): "
-        "they are as many, and no running text would beat the worst of them if it ended at its present length. Never "
-        "better (never): they are as many, and no running text can beat it at any length up to the limit.",
+        description="Pool is full (true): as soon as there are as many finished texts as beams. Unlikely better "
+        "(false): they are as many, and no running text would beat the worst of them if it ended as long as it is. "
+        "Never better (never): they are as many, and no running text can beat it at any length up to the limit.",
         json_schema_extra=shown("segmented", "main", labels=["pool is full", "unlikely better", "never better"]),
     )
     end_token_ids: tuple[int, ...] = Field(

@@ -70,7 +70,7 @@ class Session:
         stream = TextStream(self.loaded.tokenizer)
         self.prompt_ids = yield from read_prompt(self.loaded, self.params, stream)
         self.texts = TreeTexts(self.loaded.tokenizer, stream)
-        yield from self.search()
+        yield from self._search()
         yield self._result()
         self.context.kept[KEPT_TREE] = KeptTree(self.tree, self.texts.texts)
         yield from self._follow()
@@ -80,7 +80,7 @@ class Session:
         best = self.hypotheses[0].node if self.hypotheses else -1
         return Outcome(token_ids=tuple(self.tree.tokens(best)), text=self._text(best))
 
-    def search(self) -> Part:
+    def _search(self) -> Part:
         """The prompt, then every step of the search."""
         settings = self.settings
         self.beams = choose_beams(
