@@ -37,6 +37,7 @@ def run_beam(
     new_tokens: int = 64,
     repeats: int = 5,
     thread_counts: tuple[int, ...] = (1, 2),
+    with_long_prompt: bool = True,
     with_slices: bool = True,
 ) -> dict[str, Any]:
     """Everything that `lab bench beam` prints, as plain JSON data."""
@@ -44,12 +45,12 @@ def run_beam(
     results = []
     for count in counts:
         with threads(count):
-            for prompt in (PROMPT, LONG_PROMPT):
-                rounds = repeats if prompt is PROMPT else min(repeats, 3)
-                result = {"threads": count, **_rates(loaded, prompt, beams, new_tokens, rounds)}
-                results.append(result)
+            result = {"threads": count, **_rates(loaded, PROMPT, beams, new_tokens, repeats)}
             if with_slices:
-                results[-2]["longest_slice"] = _longest_slice(loaded, beams, new_tokens)
+                result["longest_slice"] = _longest_slice(loaded, beams, new_tokens)
+            results.append(result)
+            if with_long_prompt:
+                results.append({"threads": count, **_rates(loaded, LONG_PROMPT, beams, new_tokens, min(repeats, 3))})
     return {
         "benchmark": "beam",
         "model": loaded.facts.id,

@@ -59,6 +59,7 @@ def beam(
     tokens: Annotated[int, typer.Option("--tokens", help="New tokens of each run.", min=2, max=128)] = 64,
     repeats: Annotated[int, typer.Option("--repeats", help="Rounds that count.", min=1, max=100)] = 5,
     threads: Annotated[str, typer.Option("--threads", help="Numbers of torch threads, on the CPU.")] = "1,2",
+    long: Annotated[bool, typer.Option(help="Also with a long prompt, of which generate() makes copies.")] = True,
     slices: Annotated[bool, typer.Option(help="Also run the experiment for its longest slice.")] = True,
 ) -> None:
     """Our beam search, its tree recorded, beside transformers' `generate(num_beams=...)`."""
@@ -69,7 +70,13 @@ def beam(
     loaded = load_model(model, device=device, dtype=dtype)
     say("measuring; other work on this machine makes the figures worse")
     report: dict[str, Any] = benchmark.run_beam(
-        loaded, beams=beams, new_tokens=tokens, repeats=repeats, thread_counts=counts, with_slices=slices
+        loaded,
+        beams=beams,
+        new_tokens=tokens,
+        repeats=repeats,
+        thread_counts=counts,
+        with_long_prompt=long,
+        with_slices=slices,
     )
     print(json.dumps(report) if as_json else benchmark.as_text(report))
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers.models.llama import modeling_llama as llama
 
-from lab.decoding.products import RowsProduct, padded_rows
+from lab.decoding.products import RowsProduct, Scratches, padded_rows
 from lab.decoding.room import RoomyLayer
 from lab.decoding.tree import Tree, row_positions
 
@@ -46,14 +46,21 @@ class LlamaRows:
         self._qvk = torch.empty(groups, width, self._dim)
         self._turned = torch.empty(groups, width, self._dim)
         self._cos, self._sin = torch.ones(groups, width, self._dim), torch.zeros(groups, width, self._dim)
+        half = self._dim // 2
+        self._halves = self._qvk[..., half:], self._qvk[..., :half]
+        self._queries = self._qvk[: self._heads].view(self._kv_heads, -1, self._dim)
+        # As the cache has them: (value or key, batch, kv_head, row, head_dim).
+        self._fresh = self._qvk[self._heads :].view(2, 1, self._kv_heads, width, self._dim)[:, :, :, :count]
         self._read = torch.empty(width, self._heads * self._dim)
+        self._read_heads = self._read.view(width, self._heads, self._dim).transpose(0, 1)
         self._inner = torch.empty(width, config.intermediate_size)
         self._bias = torch.zeros(width, count)
         dtype = self._table.dtype
         layers = model.model.layers[: config.num_hidden_layers]
-        self._layers = [_Layer(layer, self._x, self._read, self._inner, dtype) for layer in layers]
+        scratch = Scratches()
+        self._layers = [_Layer(layer, self._x, self._read, self._inner, dtype, scratch) for layer in layers]
         self._norm = _scaled(model.model.norm)
-        self._head = RowsProduct(model.lm_head, self._x, dtype)
+        self._head = RowsProduct([model.lm_head], self._x, dtype, scratch)
 
     def __call__(
         self, ids: Sequence[int], start: int, tree: Tree, rooms: Sequence[RoomyLayer], layers: int | None
@@ -63,8 +70,11 @@ class LlamaRows:
         for layer, room in zip(self._layers[:layers], rooms, strict=False):
             self._one_layer(layer, room)
         self._normed(self._norm)
-        logits = self._head()[: self._count]
-        return logits.clone(memory_format=torch.contiguous_format), self._x[: self._count].clone()
+        product = self._head()
+        logits = torch.empty(self._count, product.shape[1])
+        for row, given in zip(logits, product, strict=False):  # row by row: twice as fast as one transposing copy
+            row.copy_(given)
+        return logits, self._x[: self._count].clone()
 
     def _begin(self, ids: Sequence[int], start: int, tree: Tree) -> None:
         pad = self._width - self._count
@@ -91,32 +101,28 @@ class LlamaRows:
         self._x.div_(self._root)
 
     def _one_layer(self, layer: _Layer, room: RoomyLayer) -> None:
-        heads, kv_heads, width, dim = self._heads, self._kv_heads, self._width, self._dim
+        kv_heads, width, dim = self._kv_heads, self._width, self._dim
         self._normed(layer.before)
-        first = 0
-        for product in layer.qvk:
-            part = product().view(width, -1, dim).transpose(0, 1)
-            self._qvk[first : first + part.shape[0]].copy_(part)
-            first += part.shape[0]
-        half = dim // 2
-        torch.cat((self._qvk[..., half:], self._qvk[..., :half]), dim=2, out=self._turned)
+        self._qvk.copy_(layer.qvk().view(width, -1, dim).transpose(0, 1))
+        torch.cat(self._halves, dim=2, out=self._turned)
         self._turned.mul_(self._sin)
         torch.addcmul(self._turned, self._qvk, self._cos, out=self._qvk)
         keys, values, held = self._store(room)
-        queries = self._qvk[:heads].view(kv_heads, -1, dim)
-        scores = torch.bmm(queries, keys.transpose(1, 2))
-        scores.view(kv_heads, -1, width, scores.shape[-1])[..., held:].add_(self._bias)
+        scores = torch.bmm(self._queries, keys.transpose(1, 2))
+        if self._count > 1:
+            scores.view(kv_heads, -1, width, scores.shape[-1])[..., held:].add_(self._bias)
         read = torch.bmm(torch.softmax(scores, dim=-1), values)
-        self._read.view(width, heads, dim).copy_(read.view(heads, width, dim).transpose(0, 1))
+        self._read_heads.copy_(read.view(-1, width, dim))
         self._h.add_(layer.out())
         self._normed(layer.after)
-        torch.mul(functional.silu(layer.gate()), layer.up(), out=self._inner)
+        gate_up = layer.gate_up()
+        inner = self._inner.shape[1]
+        torch.mul(functional.silu(gate_up[:, :inner]), gate_up[:, inner:], out=self._inner)
         self._h.add_(layer.down())
 
     def _store(self, room: RoomyLayer) -> tuple[Tensor, Tensor, int]:
         """Append the rows; gives (kv_head, position, head_dim) keys and values in fp32, and what was held before."""
-        count, kv_heads, held = self._count, self._kv_heads, room.length
-        fresh = self._qvk[self._heads :].view(2, 1, kv_heads, self._width, self._dim)[:, :, :, :count]
+        count, fresh, held = self._count, self._fresh, room.length
         if not room.is_initialized:
             like = fresh[0].to(self._table.dtype)
             room.lazy_initialization(like, like)
@@ -136,14 +142,20 @@ class _Layer:
     """One decoder layer's products and norms."""
 
     def __init__(
-        self, layer: llama.LlamaDecoderLayer, x: Tensor, read: Tensor, inner: Tensor, dtype: torch.dtype
+        self,
+        layer: llama.LlamaDecoderLayer,
+        x: Tensor,
+        read: Tensor,
+        inner: Tensor,
+        dtype: torch.dtype,
+        scratch: Scratches,
     ) -> None:
         attention, mlp = layer.self_attn, layer.mlp
         self.before, self.after = _scaled(layer.input_layernorm), _scaled(layer.post_attention_layernorm)
-        self.qvk = [RowsProduct(m, x, dtype) for m in (attention.q_proj, attention.v_proj, attention.k_proj)]
-        self.out = RowsProduct(attention.o_proj, read, dtype)
-        self.gate, self.up = RowsProduct(mlp.gate_proj, x, dtype), RowsProduct(mlp.up_proj, x, dtype)
-        self.down = RowsProduct(mlp.down_proj, inner, dtype)
+        self.qvk = RowsProduct([attention.q_proj, attention.v_proj, attention.k_proj], x, dtype, scratch)
+        self.out = RowsProduct([attention.o_proj], read, dtype, scratch)
+        self.gate_up = RowsProduct([mlp.gate_proj, mlp.up_proj], x, dtype, scratch)
+        self.down = RowsProduct([mlp.down_proj], inner, dtype, scratch)
 
 
 def _scaled(norm: llama.LlamaRMSNorm) -> Tensor:

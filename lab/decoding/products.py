@@ -8,11 +8,13 @@ without bf16 arithmetic: see `half_pack`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from lab.decoding.half_pack import half_product, packed_weight
-from lab.decoding.matvec import is_plain
+from lab.decoding.matvec import is_plain, out_features
 
 FEW = 16
 """Rows up to which W x^T is taken."""
@@ -59,35 +61,74 @@ def _called(module: nn.Module, x: Tensor) -> Tensor:
 
 
 class RowsProduct:
-    """y = x W^T + b for a fixed number of rows, from one fixed fp32 buffer.
+    """y = x W^T + b of one or several linear modules, side by side, for a fixed number of rows from a fixed buffer.
 
     Args:
-        module: a linear module; any that is not plain is called, with rows of its weights' dtype.
+        modules: linear modules that read the same rows; others than plain ones are called, in `dtype`.
         x: (row, in) fp32, contiguous, read at each call.
+        dtype: of the model's weights.
+        scratch: where products of fp32 weights go; shared by all products whose results are used up before the
+            next one of as many outputs. Written over by their calls.
     """
+
+    def __init__(self, modules: Sequence[nn.Module], x: Tensor, dtype: torch.dtype, scratch: Scratches) -> None:
+        self._x, self._dtype = x, dtype
+        self._across = x.t()
+        self._y: Tensor | None = None
+        if x.shape[0] <= FEW and all(is_plain(m) and m.weight.dtype == torch.float32 for m in modules):
+            outs = [out_features(module) for module in modules]
+            self._y = scratch(sum(outs), x.shape[0])
+            self._products = [
+                (_detached(module.weight), None if module.bias is None else _detached(module.bias)[:, None], y)
+                for module, y in zip(modules, torch.split(self._y, outs), strict=True)
+            ]
+            self._rows = self._y.t()
+        else:
+            self._parts = [_Part(module, x, dtype) for module in modules]
+
+    def __call__(self) -> Tensor:
+        """(row, out) fp32, good until the next product; the view of a transposed buffer where weights are fp32."""
+        if self._y is None:
+            parts = [part() for part in self._parts]
+            return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        for weight, bias, y in self._products:
+            torch.mm(weight, self._across, out=y)
+            if bias is not None:
+                y.add_(bias)
+        return self._rows
+
+
+class Scratches:
+    """One (out, row) fp32 buffer for each number of outputs."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, int], Tensor] = {}
+
+    def __call__(self, out: int, rows: int) -> Tensor:
+        """The buffer for so many outputs and rows."""
+        if (out, rows) not in self._made:
+            self._made[out, rows] = torch.empty(out, rows)
+        return self._made[out, rows]
+
+
+class _Part:
+    """One module's product that is no W x^T."""
 
     def __init__(self, module: nn.Module, x: Tensor, dtype: torch.dtype) -> None:
         self._module, self._x, self._dtype = module, x, dtype
-        self._across = x.t()
-        self._packed = self._weight = self._bias = self._y = None
-        if not is_plain(module):
-            return
-        weight, bias = module.weight, module.bias
-        assert isinstance(weight, Tensor)  # noqa: S101 - a plain nn.Linear has one
-        self._bias = bias.detach().float() if isinstance(bias, Tensor) else None
-        self._packed = packed_weight(weight)
-        if self._packed is None and weight.dtype == torch.float32 and x.shape[0] <= FEW:
-            self._weight = weight.detach()
-            self._y = x.new_empty(weight.shape[0], x.shape[0])
+        self._packed = self._bias = None
+        if is_plain(module):
+            self._packed = packed_weight(module.weight)  # type: ignore[arg-type]
+            self._bias = None if module.bias is None else _detached(module.bias).float()
 
     def __call__(self) -> Tensor:
-        """(row, out) fp32; with plain fp32 weights a transposed view of a buffer that the next call writes again."""
-        if self._packed is not None:
-            y = half_product(self._x, self._packed)
-        elif self._weight is not None and self._y is not None:
-            torch.mm(self._weight, self._across, out=self._y)
-            y = self._y.t()
-        else:
+        if self._packed is None:
             result: Tensor = self._module(self._x.to(self._dtype))
             return result.float()
-        return y if self._bias is None else y + self._bias
+        y = half_product(self._x, self._packed)
+        return y if self._bias is None else y.add_(self._bias)
+
+
+def _detached(parameter: Tensor | nn.Module) -> Tensor:
+    assert isinstance(parameter, Tensor)  # noqa: S101 - a plain nn.Linear has such
+    return parameter.detach()

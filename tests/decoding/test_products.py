@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lab.decoding import half_pack
 from lab.decoding.half_pack import half_product, pack_ahead, packed_weight, packing_pays
-from lab.decoding.products import RowsProduct, linear_rows, padded_rows
+from lab.decoding.products import RowsProduct, Scratches, linear_rows, padded_rows
 
 
 def linear(rows: int, columns: int, *, bias: bool, dtype: torch.dtype = torch.float32, seed: int = 0) -> nn.Linear:
@@ -47,7 +47,7 @@ def test_every_number_of_rows_and_every_shape(
     assert got.shape == (1, count, rows)
     assert float((got.double() - expected).abs().max()) <= loose
     wide = x[0].float().clone()
-    fixed = RowsProduct(module, wide, dtype)
+    fixed = RowsProduct([module], wide, dtype, Scratches())
     for _ in range(2):
         y = fixed()
         assert y.dtype == torch.float32
@@ -80,7 +80,24 @@ def test_what_is_not_plain_is_called(dtype: torch.dtype) -> None:
     for module, factor in ((overlay, 2), (hooked, 3)):
         expected = factor * exact(module, x)
         assert torch.allclose(linear_rows(module, x.to(dtype)).double(), expected, atol=0.1)
-        assert torch.allclose(RowsProduct(module, x, dtype)().double(), expected, atol=0.1)
+        assert torch.allclose(RowsProduct([module], x, dtype, Scratches())().double(), expected, atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mixed", [True, False])
+def test_several_modules_lie_side_by_side(dtype: torch.dtype, mixed: bool) -> None:
+    modules = [linear(rows, 16, bias=rows == 8, dtype=dtype, seed=rows) for rows in (4, 8, 12)]
+    if mixed:
+        modules[1].register_forward_hook(lambda _, __, y: y + 1)
+    x = torch.randn(3, 16)
+    expected = torch.cat([exact(m, x) + (1 if mixed and m is modules[1] else 0) for m in modules], dim=1)
+    scratch = Scratches()
+    got = RowsProduct(modules, x, dtype, scratch)()
+    assert got.shape == (3, 24)
+    assert torch.allclose(got.double(), expected, atol=1e-5 if dtype == torch.float32 else 0.05)
+    other = RowsProduct(modules[:1], x, dtype, scratch)().clone()  # another size, another buffer
+    assert torch.allclose(other.double(), expected[:, :4], atol=1e-5 if dtype == torch.float32 else 0.05)
+    assert torch.allclose(got.double(), expected, atol=1e-5 if dtype == torch.float32 else 0.05)
 
 
 needs_kernel = pytest.mark.skipif(not packing_pays(), reason="this CPU multiplies bf16 itself, or has no fp16 kernel")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,12 +14,8 @@ from test_speculative_words import folded
 
 from lab.events import Event, Recording, RunCancelled, RunFinished
 from lab.events.speculative import DraftRanked, SpeculativeFigures, SpeculativeRound
-from widgets.bar_table import BarTable
 from widgets.experiment import Desk, build_views
 from widgets.exporting import make_export
-from widgets.gauge import Gauge
-from widgets.kind_legend import KindLegend
-from widgets.round_rows import RoundRows
 from widgets.speculative import poster
 from widgets.speculative.figures import details, headline, spoken, tone, verdict
 from widgets.speculative.race_plot import race_of
@@ -29,8 +23,6 @@ from widgets.speculative.state import SpeculativeState, Spot
 from widgets.speculative.trial_section import trial_verdict
 from widgets.speculative.views import SpeculativeViews
 from widgets.token_text import quoted, visible
-from widgets.verdict import Verdict
-from widgets.view import View
 
 
 def desk() -> Desk:
@@ -392,34 +384,3 @@ def test_the_lesson_has_the_worked_example_from_the_code() -> None:
     assert changed["By hand"]["table"]["rows"][0][4] == "0.1", "the figures are the answer's, not the lesson's own"
     shown._example = None
     assert "By hand" not in {s["title"] for s in shown.lesson(facts)}
-
-
-NEW: list[type[View]] = [BarTable, Gauge, KindLegend, RoundRows, Verdict]
-
-
-@pytest.mark.parametrize("cls", NEW)
-@pytest.mark.parametrize(
-    "content", [None, "lock", {}, {"type": "lock", "round": "1", "row": True}, {"type": "dropped"}]
-)
-def test_new_views_are_strict_json_and_ignore_strange_messages(cls: type[View], content: Any) -> None:
-    view = cls()
-    assert json.loads(json.dumps(view.state, allow_nan=False)) == view.state
-    with pytest.raises(TypeError, match="has no colour"):
-        view._put(colour="red")
-    heard: list[Any] = []
-    if isinstance(view, RoundRows):
-        view.on_lock(heard.append)
-    before = view.state
-    view._handle_custom_msg(content, [])
-    assert view.state == before
-    assert heard in ([], [None])
-
-
-def test_a_verdict_has_a_known_tone() -> None:
-    with pytest.raises(ValueError, match="'great'"):
-        Verdict().show("great", "10 times faster")
-
-
-def test_the_page_loads_no_torch() -> None:
-    code = "import sys, widgets.speculative.views, widgets.speculative.poster; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
