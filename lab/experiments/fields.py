@@ -19,6 +19,31 @@ def shown(hint: str, group: str, **more: Any) -> dict[str, Any]:
     return {"hint": hint, "group": group, **more}
 
 
+def repetition_penalty(description: str) -> Any:
+    """The field `repetition_penalty`; what it does to which numbers is the experiment's own to say."""
+    return Field(
+        1.0,
+        title="Repetition penalty",
+        description=description,
+        ge=0.5,
+        le=3.0,
+        allow_inf_nan=False,
+        json_schema_extra=shown("slider", "sampling", step=0.05),
+    )
+
+
+def no_repeat_ngram_size(description: str) -> Any:
+    """The field `no_repeat_ngram_size`."""
+    return Field(
+        0,
+        title="No repeated n-gram of",
+        description=description,
+        ge=0,
+        le=16,
+        json_schema_extra=shown("number", "sampling", unit="tokens"),
+    )
+
+
 class PromptParams(ExperimentParams):
     """What to continue, and how far."""
 

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lab.experiments import fields
 from lab.experiments.base import Preset
 from lab.experiments.fields import PromptParams, shown
 
@@ -78,23 +79,10 @@ class BeamSearchParams(PromptParams):
         le=128,
         json_schema_extra=shown("number", "sampling", unit="tokens"),
     )
-    repetition_penalty: float = Field(
-        1.0,
-        title="Repetition penalty",
-        description="Log-probabilities of tokens that occurred are multiplied by it: above 1 they get rarer.",
-        ge=0.5,
-        le=3.0,
-        allow_inf_nan=False,
-        json_schema_extra=shown("slider", "sampling", step=0.05),
+    repetition_penalty: float = fields.repetition_penalty(
+        "Log-probabilities of tokens that occurred are multiplied by it: above 1 they get rarer."
     )
-    no_repeat_ngram_size: int = Field(
-        0,
-        title="No repeated n-gram of",
-        description="No run of so many tokens occurs twice; 0 allows all.",
-        ge=0,
-        le=16,
-        json_schema_extra=shown("number", "sampling", unit="tokens"),
-    )
+    no_repeat_ngram_size: int = fields.no_repeat_ngram_size("No run of so many tokens occurs twice; 0 allows all.")
     sampled_path: bool = Field(
         True,
         title="One sampled path",

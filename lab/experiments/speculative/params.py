@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from lab.events import ModelFacts
+from lab.experiments import fields
 from lab.experiments.base import Preset
 from lab.experiments.fields import SamplingParams, shown
 from lab.experiments.speculative.head_file import head_target
@@ -93,22 +94,11 @@ class SpeculativeParams(SamplingParams):
         le=1000,
         json_schema_extra=shown("number", "sampling", when={"do_sample": True}),
     )
-    repetition_penalty: float = Field(
-        1.0,
-        title="Repetition penalty",
-        description="Logits of tokens that occurred are divided by it: above 1 they get rarer. On both sides.",
-        ge=0.5,
-        le=3.0,
-        allow_inf_nan=False,
-        json_schema_extra=shown("slider", "sampling", step=0.05),
+    repetition_penalty: float = fields.repetition_penalty(
+        "Logits of tokens that occurred are divided by it: above 1 they get rarer. On both sides."
     )
-    no_repeat_ngram_size: int = Field(
-        0,
-        title="No repeated n-gram of",
-        description="No run of so many tokens occurs twice; 0 allows all. On both sides.",
-        ge=0,
-        le=16,
-        json_schema_extra=shown("number", "sampling", unit="tokens"),
+    no_repeat_ngram_size: int = fields.no_repeat_ngram_size(
+        "No run of so many tokens occurs twice; 0 allows all. On both sides."
     )
     exit_layer: int = Field(
         20,
