@@ -47,6 +47,7 @@ class Controls(View):
         groups: Sequence[str] = GROUPS,
     ) -> None:
         self._others: list[Controls] = []
+        self._hearers: list[Callable[[dict[str, Any]], None]] = []
         self.invalid: tuple[str, ...] = ()
         super().__init__(
             schema=schema or {}, values=values or {}, presets=presets, models=models, model=model, groups=groups
@@ -93,8 +94,11 @@ class Controls(View):
         return other
 
     def on_values(self, callback: Callable[[dict[str, Any]], None]) -> None:
-        """Call `callback(values)`, all fields, when a visitor changed one and it fits the schema's limits."""
-        self._listen_plain("values", lambda: callback(self.values))
+        """Call `callback(changed)` with the fields that a visitor changed, where they fit the schema's limits.
+
+        It is called with none when only what is invalid changed.
+        """
+        self._hearers.append(callback)
 
     def on_preset(self, callback: Callable[[int], None]) -> None:
         """Call `callback(index)` when a preset is chosen."""
@@ -117,13 +121,16 @@ class Controls(View):
 
     def _take(self, message: Message) -> None:
         fields = self.state["schema"].get("properties", {})
-        changed = message.get("changed")
-        if isinstance(changed, dict):
-            known = {name: value for name, value in changed.items() if name in fields}
-            errors = {name: text for name, text in self.state["errors"].items() if name not in known}
-            self.update(values={**self.state["values"], **known}, errors=errors)
         invalid = message.get("invalid")
         self.invalid = tuple(name for name in invalid if name in fields) if isinstance(invalid, list) else ()
+        changed = message.get("changed")
+        known = {k: v for k, v in changed.items() if k in fields} if isinstance(changed, dict) else {}
+        # Those who hold the values hear first: whoever redraws this form from them in between draws the new ones.
+        for hearer in self._hearers:
+            hearer(dict(known))
+        if known:
+            errors = {name: text for name, text in self.state["errors"].items() if name not in known}
+            self.update(values={**self.state["values"], **known}, errors=errors)
 
     def _take_from_part(self, message: Message) -> None:
         self._receive(self, message, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -59,6 +60,7 @@ class View(anywidget.AnyWidget):
 
     def __init__(self, **state: Any) -> None:
         self._listeners: dict[str, list[Callable[[Message], None]]] = {}
+        self._writing = threading.RLock()
         self._check(state)
         super().__init__(state=clean({**self.defaults, **state}))
         self.on_msg(self._receive)
@@ -71,9 +73,10 @@ class View(anywidget.AnyWidget):
     def _put(self, **changes: Any) -> None:
         """Change some keys of the state; nothing is sent when all are as they were."""
         self._check(changes)
-        new = {**self.state, **clean(changes)}
-        if new != self.state:
-            self.state = new
+        with self._writing:  # the kernel's thread and the page's own write different keys
+            new = {**self.state, **clean(changes)}
+            if new != self.state:
+                self.state = new
 
     def _listen(self, kind: str, callback: Callable[[Message], None]) -> None:
         """Call `callback` with each message of this `type` from the page."""

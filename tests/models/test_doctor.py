@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from lab import doctor
 from lab.cli.doctor import doctor as doctor_command
 from lab.cli.models import models as models_command
+from lab.experiments.registry import EXPERIMENTS
 
 app = typer.Typer()
 app.command("doctor")(doctor_command)
@@ -140,7 +141,7 @@ def test_models_of_a_directory(tiny_directory: Callable[..., Path]) -> None:
     assert "5 sliding (window 8), 1 full attention" in shown.output
     body = json.loads(CliRunner().invoke(app, ["models", str(directory), "--json"]).stdout)
     assert body["head_dim"] == 16
-    assert body["experiments"] == {"kv_cache": ""}
+    assert body["experiments"] == dict.fromkeys(EXPERIMENTS, "")
 
 
 def test_all_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

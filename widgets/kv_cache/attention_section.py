@@ -46,7 +46,7 @@ class AttentionSection:
 
     def _chosen(self, values: dict[str, Any]) -> None:
         with self._desk.lock:
-            self.layer, self.head = int(values.get("layer", 0)), int(values.get("head", 0))
+            self.layer, self.head = int(values.get("layer", self.layer)), int(values.get("head", self.head))
         self._desk.touch()
 
     def weights(self, state: KVCacheState, step: int) -> Reading | None:
