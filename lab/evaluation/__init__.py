@@ -1,0 +1,1 @@
+"""How good a model still is: perplexity, divergence from another model, agreement, and the texts for them."""
