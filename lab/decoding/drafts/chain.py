@@ -16,6 +16,7 @@ from lab.decoding import cache_layout
 from lab.decoding.distribution import Distribution
 from lab.decoding.drafts.base import Proposal, Sight
 from lab.decoding.passes import Pass
+from lab.decoding.sampling import drawn
 
 FEW = 16
 """Tokens to catch up on in one pass of rows; more go through in chunks, as a prompt does."""
@@ -145,4 +146,4 @@ class ModelChain:
         q = distribution.of(logits, ids)
         if not bool(torch.isfinite(q.sum())):
             return None, None
-        return int(torch.multinomial(q[None], 1, generator=generator)[0, 0]), q
+        return drawn(q, generator), q

@@ -22,7 +22,7 @@ from lab.decoding.llama_layer import Norm, Scratch, TokenLayer
 from lab.decoding.matvec import MatVec
 from lab.decoding.products import linear_rows
 from lab.decoding.room import RoomyLayer
-from lab.decoding.sampling import filtered
+from lab.decoding.sampling import drawn, filtered
 
 CHUNK = 256
 """Features of a prompt that go through at a time."""
@@ -182,4 +182,4 @@ class EagleDraft:
             return int(head.rows[logits.argmax()]), None
         # What `distribution.of` gives on the whole vocabulary, where all other tokens have the logit -inf.
         q = torch.softmax(filtered(distribution.sampling.scaled(logits), distribution.sampling), dim=-1)
-        return int(head.rows[torch.multinomial(q[None], 1, generator=generator)[0, 0]]), head.spread(q, 0.0)
+        return int(head.rows[drawn(q, generator)]), head.spread(q, 0.0)

@@ -15,6 +15,7 @@ from torch import Tensor
 from lab.decoding import cache_layout
 from lab.decoding.distribution import Distribution
 from lab.decoding.drafts.base import Proposal, Sight
+from lab.decoding.sampling import drawn
 from lab.errors import BadInput
 
 
@@ -67,7 +68,7 @@ class EarlyExitDraft:
                     q = distribution.of(logits, ids)
                     if not bool(torch.isfinite(q.sum())):  # NaN: nothing can be drawn, the target goes on alone
                         break
-                    token = int(torch.multinomial(q[None], 1, generator=sight.generator)[0, 0])
+                    token = drawn(q, sight.generator)
                 tokens.append(token)
                 drawn_from.append(q)
                 if token in distribution.end_token_ids:

@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 
 from lab.decoding.drafts.base import Proposal
+from lab.decoding.sampling import draw
 from lab.decoding.speculative.residual import (
     Mistake,
     believed,
-    draw,
     is_one_hot,
     probability,
     ratio,

@@ -1,4 +1,4 @@
-"""The pieces of the accept/reject rule: ratio, residual, draw, and each known mistake's version of them.
+"""The pieces of the accept/reject rule: ratio, residual, and each known mistake's version of them.
 
 The mistakes, all seen in published code:
 
@@ -20,8 +20,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-
-from lab.errors import BadInput
 
 Mistake = Literal[
     "nothing", "no_residual", "wrong_q", "processors_skipped", "cache_not_cropped", "top_token_on_rejection"
@@ -103,30 +101,3 @@ def replacement(
     for token_id, q in rejected:
         left = residual(left, q, token_id)
     return left
-
-
-def draw(distribution: Tensor, u: float) -> int:
-    """The token at u by inverse distribution function: the first whose cumulated probability exceeds u.
-
-    Args:
-        distribution: (vocab,) not negative; need not sum to 1 exactly, u is scaled by the sum.
-        u: in [0, 1]. 1 gives the last token of positive probability.
-
-    Returns:
-        A token id, never one of probability 0.
-
-    Raises:
-        BadInput: u outside [0, 1], or a distribution without any positive finite sum.
-    """
-    if not 0.0 <= u <= 1.0:
-        raise BadInput(f"u is {u}.", remedy="Give a number from 0 to 1.")
-    # on the host in double precision: a sum of 49,152 fp32 terms drifts, and some devices have no fp64
-    cumulated = distribution.detach().to(device="cpu", dtype=torch.float64).cumsum(0)
-    total = float(cumulated[-1]) if cumulated.numel() else 0.0
-    if not 0.0 < total < float("inf"):
-        raise BadInput(f"The distribution sums to {total}.", remedy="Give probabilities that sum to 1, without NaN.")
-    place = int(torch.searchsorted(cumulated, u * total, right=True))
-    if place < cumulated.numel() and float(distribution[place]) > 0.0:
-        return place
-    positive = distribution[:place].nonzero()  # u at the very end: trailing zeros are passed over
-    return int(positive[-1])
