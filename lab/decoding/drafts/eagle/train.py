@@ -12,7 +12,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,10 @@ from lab.decoding.drafts.eagle.generate_data import say
 from lab.decoding.drafts.eagle.head import EagleHead, new_head
 from lab.decoding.drafts.eagle.store import HeadCard, load_head, read_card, save_head
 from lab.decoding.drafts.eagle.unroll import unroll
+
+
+ROWS = 2048
+"""Output rows of a head, unless said otherwise."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Recipe:
     """All that decides the outcome, besides the data."""
 
     stages: tuple[Stage, ...]
-    rows: int = 2048
+    rows: int = ROWS
     tokens: int = 640
     warm_up: int = 30
     clip: float = 1.0
@@ -147,8 +151,10 @@ def main() -> None:
     parser.add_argument(
         "--files", type=int, help="use the first so many data files only (a first head while more are made)"
     )
-    parser.add_argument("--init", type=Path, help="go on from this head (its rows are kept)")
-    parser.add_argument("--rows", type=int, default=2048, help="output rows that the head can say")
+    parser.add_argument("--init", type=Path, help="go on from this head")
+    parser.add_argument(
+        "--rows", type=int, help="output rows that the head can say; default: those of --init, else 2048"
+    )
     parser.add_argument("--tokens", type=int, default=640, help="positions a step")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--shrink", type=float, default=0.0, help="weight decay")
@@ -168,7 +174,7 @@ def main() -> None:
     ]
     recipe = Recipe(
         stages=tuple(Stage(int(s), int(d), float(r), float(p), float(o), float(n)) for s, d, r, p, o, n in stages),
-        rows=given.rows,
+        rows=given.rows or ROWS,
         tokens=given.tokens,
         seed=given.seed,
         shrink=given.shrink,
@@ -179,11 +185,13 @@ def main() -> None:
     if data.weight_hash != loaded.facts.weight_hash:
         sys.exit("The data was made by another target: generate it again.")
     say(f"{len(data.samples)} texts, {data.tokens} generated tokens")
+    said_most = data.mass.topk(recipe.rows).indices.sort().values
+    head = new_head(model, said_most, recipe.seed)
     if given.init:
-        head = load_head(loaded, given.init)
-        head.requires_grad_(True)
-    else:
-        head = new_head(model, data.mass.topk(recipe.rows).indices.sort().values, recipe.seed)
+        before = load_head(loaded, given.init)
+        if given.rows is None:
+            head, recipe = new_head(model, before.rows, recipe.seed), replace(recipe, rows=len(before.rows))
+        head.load_state_dict(before.state_dict())
     versions = {"torch": torch.__version__, "transformers": transformers_version, "safetensors": safetensors_version}
 
     def checkpoint(step: int) -> None:
