@@ -27,7 +27,6 @@ from lab.decoding.drafts.eagle.head import EagleHead, new_head
 from lab.decoding.drafts.eagle.store import HeadCard, load_head, read_card, save_head
 from lab.decoding.drafts.eagle.unroll import unroll
 
-
 ROWS = 2048
 """Output rows of a head, unless said otherwise."""
 
