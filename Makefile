@@ -20,10 +20,19 @@ BIN = $(VENV)/bin
 lab: $(VENV)/.installed
 	@$(BIN)/lab up $(ARGS)
 
+# Tests of tiny models share the cores, one process each; the real model and the browser get the whole machine.
+FAST = -m "not model and not browser" -n logical --maxprocesses 4 --dist loadfile
+REST = -m "model or browser"
+
 test: $(VENV)/.installed-test
 	@$(BIN)/python -m tests.chromium
 	@$(MAKE) --no-print-directory check
+ifeq ($(ARGS),)
+	$(BIN)/python -m pytest $(FAST)
+	$(BIN)/python -m pytest $(REST)
+else
 	$(BIN)/python -m pytest $(ARGS)
+endif
 
 # The tiers can run alone.
 check: $(VENV)/.installed-test
@@ -32,7 +41,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/mypy
 
 test-fast: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m "not model and not browser" $(ARGS)
+	$(BIN)/python -m pytest $(FAST) $(ARGS)
 
 test-model: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m "model and not browser" $(ARGS)
@@ -49,7 +58,7 @@ bench: $(VENV)/.installed
 
 # Record the runs that the pages show first, from the real model, and draw their posters.
 recording: $(VENV)/.installed
-	@for name in kv_cache beam_search speculative; do $(BIN)/python -m widgets.make_recording $$name || exit 1; done
+	@for name in kv_cache beam_search speculative quantization; do $(BIN)/python -m widgets.make_recording $$name || exit 1; done
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

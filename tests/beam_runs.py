@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
+from experiment_runs import Ran, run_experiment
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lab.decoding.beam.choose import choose_beams
 from lab.decoding.beam.hypotheses import Finished
 from lab.decoding.beam.search import Beams, SearchStep, Settings, Tree, beam_search
-from lab.events import Event, Proof
-from lab.experiments.base import Outcome, RunContext
+from lab.experiments.base import RunContext
 from lab.experiments.beam_search.params import BeamSearchParams
 from lab.experiments.beam_search.run import BeamSearchRunner
 from lab.experiments.reference_beams import EARLY_STOPPING
@@ -22,7 +22,6 @@ from lab.experiments.reference_beams import EARLY_STOPPING
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel
 
-E = TypeVar("E", bound=Event)
 PROMPT = [1, 3, 4]
 END = 2
 
@@ -166,40 +165,10 @@ class WithoutCache:
             return torch.log_softmax(logits.float(), dim=-1)
 
 
-@dataclass
-class Ran:
-    """A run of the experiment to its end."""
-
-    context: RunContext
-    events: list[Event]
-    outcome: Outcome
-
-    def of(self, kind: type[E]) -> list[E]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    @property
-    def proof(self) -> Proof:
-        (proof,) = self.of(Proof)
-        return proof
-
-    def ask(self, name: str, **params: Any) -> dict[str, Any]:
-        runner = BeamSearchRunner()
-        return runner.inspect(self.context, self.context.model.facts, name, runner.inspections[name](**params))
-
-
 def start(model: LoadedModel, **params: Any) -> Any:
     return BeamSearchRunner().run(RunContext(model=model), BeamSearchParams(**params))
 
 
 def run_to_end(model: LoadedModel, **params: Any) -> Ran:
     """Run the experiment with these parameters."""
-    context = RunContext(model=model)
-    generator = BeamSearchRunner().run(context, BeamSearchParams(**params))
-    events: list[Event] = []
-    while True:
-        try:
-            event = next(generator)
-        except StopIteration as stop:
-            return Ran(context, events, stop.value)
-        if event is not None:
-            events.append(event)
+    return run_experiment(BeamSearchRunner(), model, BeamSearchParams(**params))

@@ -7,7 +7,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.events import Event, LayerFacts, ModelFacts, Proof, Recording, RunCard, RunFinished, RunStarted
+from samples import sample_facts
+
+from lab.events import Event, Proof, Recording, RunCard, RunFinished, RunStarted
 from lab.events.beam_search import BeamResult, BeamStep, Hypothesis, Node, PathFollowed
 from lab.events.decoding import PrefillChunk, PromptEncoded
 from lab.events.recording import Inspection
@@ -42,33 +44,6 @@ class Beam:
     score: float
 
 
-def facts() -> ModelFacts:
-    """The packaged model's shape."""
-    layer = LayerFacts(kind="full", window=None, kv_heads=3, head_dim=64)
-    return ModelFacts(
-        id="smollm2-135m-instruct",
-        name="SmolLM2-135M-Instruct",
-        source="packaged",
-        architecture="LlamaForCausalLM",
-        present=True,
-        layers=(layer,) * 30,
-        hidden=576,
-        query_heads=9,
-        kv_heads=3,
-        head_dim=64,
-        vocab=49152,
-        context=8192,
-        tied=True,
-        parameters=134_515_008,
-        dtype="float32",
-        weight_bytes=538_060_032,
-        weight_hash="0" * 64,
-        grid="",
-        chat_template=True,
-        license="Apache-2.0",
-    )
-
-
 class Search:
     """One search; `events` runs it. The rules are simpler than the real ones; the events are as real."""
 
@@ -81,7 +56,7 @@ class Search:
         self.shelf: list[Hypothesis] = []
 
     def started(self) -> RunStarted:
-        model = facts()
+        model = sample_facts()
         card = RunCard(
             experiment="beam_search",
             model=model.id,

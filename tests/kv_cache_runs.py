@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from lab.events import Event, Proof
-from lab.experiments.base import Outcome, RunContext
+from experiment_runs import Ran, run_experiment
+
 from lab.experiments.kv_cache.params import KVCacheParams
 from lab.experiments.kv_cache.run import KVCacheRunner
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel
 
-E = TypeVar("E", bound=Event)
-
-
-@dataclass
-class Ran:
-    """A run to its end. `slices` counts all yields, those without an event too."""
-
-    context: RunContext
-    events: list[Event]
-    outcome: Outcome
-    slices: int
-
-    def of(self, kind: type[E]) -> list[E]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    @property
-    def proof(self) -> Proof:
-        (proof,) = self.of(Proof)
-        return proof
-
-    def ask(self, name: str, **params: Any) -> dict[str, Any]:
-        runner = KVCacheRunner()
-        question = runner.inspections[name](**params)
-        return runner.inspect(self.context, self.context.model.facts, name, question)
-
 
 def run_to_end(model: LoadedModel, **params: Any) -> Ran:
     """Run the experiment with these parameters."""
-    context = RunContext(model=model)
-    generator = KVCacheRunner().run(context, KVCacheParams(**params))
-    events: list[Event] = []
-    slices = 0
-    while True:
-        try:
-            event = next(generator)
-        except StopIteration as stop:
-            return Ran(context, events, stop.value, slices)
-        slices += 1
-        if event is not None:
-            events.append(event)
+    return run_experiment(KVCacheRunner(), model, KVCacheParams(**params))
 
 
 def hooks_on(model: Any) -> int:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
+from experiment_runs import Ran, run_experiment
 
 from lab.decoding.choose_pass import choose_pass
 from lab.decoding.distribution import Distribution
 from lab.decoding.drafts.base import Proposal, Sight
 from lab.decoding.speculative.loop import Round, Speculated, speculate
 from lab.decoding.tree import Tree
-from lab.events import Event, Proof
-from lab.experiments.base import Outcome, RunContext
 from lab.experiments.speculative.params import SpeculativeParams
 from lab.experiments.speculative.run import SpeculativeRunner
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lab.models.loading import LoadedModel
-
-E = TypeVar("E", bound=Event)
 
 
 @dataclass
@@ -129,42 +126,6 @@ def generated(model: Any, ids: Sequence[int], new: int, **options: Any) -> list[
     return [int(t) for t in tokens[0, len(ids) :]]
 
 
-@dataclass
-class Ran:
-    """A run of the experiment to its end. `slices` counts all yields."""
-
-    context: RunContext
-    events: list[Event]
-    outcome: Outcome
-    slices: int
-
-    def of(self, kind: type[E]) -> list[E]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    @property
-    def proof(self) -> Proof:
-        (proof,) = self.of(Proof)
-        return proof
-
-    def ask(self, name: str, **params: Any) -> dict[str, Any]:
-        runner = SpeculativeRunner()
-        question = runner.inspections[name](**params)
-        return runner.inspect(self.context, self.context.model.facts, name, question)
-
-
 def run_to_end(model: LoadedModel, **params: Any) -> Ran:
     """Run the experiment with these parameters."""
-    context, runner = RunContext(model=model), SpeculativeRunner()
-    settings = SpeculativeParams(**params)
-    runner.prepare(model.facts, settings)
-    generator = runner.run(context, settings)
-    events: list[Event] = []
-    slices = 0
-    while True:
-        try:
-            event = next(generator)
-        except StopIteration as stop:
-            return Ran(context, events, stop.value, slices)
-        slices += 1
-        if event is not None:
-            events.append(event)
+    return run_experiment(SpeculativeRunner(), model, SpeculativeParams(**params))

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from samples import sample_facts
+
 from lab.events import (
     Event,
-    LayerFacts,
-    ModelFacts,
     Proof,
     Recording,
     RunCancelled,
@@ -88,29 +88,7 @@ class Toy:
 
 def started(params: dict[str, Any], recorded: str) -> RunStarted:
     """The start of a run of `speculative` on the packaged model's shape."""
-    layer = LayerFacts(kind="full", window=None, kv_heads=3, head_dim=64)
-    facts = ModelFacts(
-        id="smollm2-135m-instruct",
-        name="SmolLM2-135M-Instruct",
-        source="packaged",
-        architecture="LlamaForCausalLM",
-        present=True,
-        layers=(layer,) * 30,
-        hidden=576,
-        query_heads=9,
-        kv_heads=3,
-        head_dim=64,
-        vocab=49152,
-        context=8192,
-        tied=True,
-        parameters=134_515_008,
-        dtype="float32",
-        weight_bytes=538_060_032,
-        weight_hash="0" * 64,
-        grid="",
-        chat_template=True,
-        license="Apache-2.0",
-    )
+    facts = sample_facts()
     card = RunCard(
         experiment="speculative",
         model=facts.id,

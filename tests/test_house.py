@@ -25,7 +25,7 @@ LAYERS = (
     "lab.cli",
     "widgets",
 )
-TECHNIQUES = ("lab.decoding", "lab.kv_cache")
+TECHNIQUES = ("lab.decoding", "lab.kv_cache", "lab.quantization", "lab.evaluation")
 
 
 def sources(*folders: str) -> list[Path]:

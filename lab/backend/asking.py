@@ -1,4 +1,4 @@
-"""Answering questions: of a living run, of one that has ended, of a recorded one, of a model alone."""
+"""Answering questions: of a living run, of one that has ended, of a recorded one, of a model or its facts alone."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lab.backend.source import ModelSource
 from lab.backend.validation import validated
 from lab.errors import NotFound, Unavailable, shown
 from lab.events import ModelFacts
-from lab.events.recording import Inspection
+from lab.events.recording import Inspection, Recording
 from lab.experiments.base import Experiment, RunContext, Runner
 
 
 class Asking:
-    """Questions to runs go through the worker, between two slices; those to a model alone need no worker.
+    """Questions to runs and to a model's weights go through the worker, between two slices; those to its facts do not.
 
     Args:
-        recorded: the recorded answer to a question of a run, or None.
+        recorded: the recording of a run, or None.
         record: told of each answer that a run which has ended gave.
     """
 
@@ -32,7 +32,7 @@ class Asking:
         scheduler: Scheduler,
         source: ModelSource,
         *,
-        recorded: Callable[[str, str, dict[str, Any]], Answer | None],
+        recorded: Callable[[str], Recording | None],
         record: Callable[[str, Inspection], None],
     ) -> None:
         self._scheduler = scheduler
@@ -57,6 +57,10 @@ class Asking:
         if request.run_id is None:
             facts = self._source.facts(request.model)
             key = f"{facts.id} {facts.weight_hash} {asked}"
+            if request.name in getattr(runner, "reads_weights", ()):
+                return self._cached(
+                    key, lambda: self._through_worker(lambda: self._of_model(runner, facts, request.name, params))
+                )
             return self._cached(key, lambda: self._compute(runner, None, facts, request.name, params))
         run_id = request.run_id
         live = self._scheduler.find(run_id=run_id)
@@ -67,11 +71,16 @@ class Asking:
             f"{run_id} {asked}", lambda: self._of_ended(run_id, experiment, runner, request.name, params)
         )
 
+    def _of_model(self, runner: Runner, facts: ModelFacts, name: str, params: Any) -> Answer:
+        """Of the model's weights, with no run: as the run that a visitor would start has them."""
+        if not facts.present:
+            raise Unavailable(f"{facts.name} is not on this machine yet.", remedy="Run something with it first.")
+        placement = self._source.placement(facts, "auto", "auto")
+        context = RunContext(model=self._scheduler.load_ahead(facts.id, placement))
+        return self._compute(runner, context, facts, name, params)
+
     def _of_living(self, live: LiveRun, experiment: Experiment, runner: Runner, name: str, params: Any) -> Answer:
-        if live.experiment.name != experiment.name:
-            raise NotFound(
-                f"The run is of {live.experiment.name!r}, not of {experiment.name!r}.", remedy="Name its experiment."
-            )
+        _same_experiment(live.experiment.name, experiment)
         context = live.context
         if context is None:
             kept = self._scheduler.kept_run(live.id)  # it ended while the question waited
@@ -83,11 +92,15 @@ class Asking:
     def _of_ended(self, run_id: str, experiment: Experiment, runner: Runner, name: str, params: Any) -> Answer:
         kept = self._scheduler.kept_run(run_id)
         plain = params.model_dump(mode="json")
-        if kept is not None and kept.experiment == experiment.name:
+        if kept is not None:
+            _same_experiment(kept.experiment, experiment)
             answer = self._through_worker(lambda: self._compute(runner, kept.context, kept.facts, name, params))
             self._record(run_id, Inspection(name=name, params=plain, answer=answer))
             return answer
-        recorded = self._recorded(run_id, name, plain)
+        recording = self._recorded(run_id)
+        if recording is not None:
+            _same_experiment(recording.started.card.experiment, experiment)
+        recorded = recording.answer(name, plain) if recording is not None else None
         if recorded is None:
             raise Unavailable(
                 "This run's state is no longer in memory, and this was not asked while it was.",
@@ -112,3 +125,12 @@ class Asking:
         question = Question(compute)
         self._scheduler.ask(question)
         return question.wait(self._limits.inspect_s)
+
+
+def _same_experiment(of_run: str, asked: Experiment) -> None:
+    """Refuse a question to the run of another experiment: two experiments may have a question of the same name."""
+    if of_run != asked.name:
+        raise NotFound(
+            f"The run belongs to another experiment: it is of {of_run!r}, not of {asked.name!r}.",
+            remedy=f"Ask {of_run!r}, or run {asked.name!r} first.",
+        )

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
 import psutil
 
@@ -27,7 +26,7 @@ from lab.backend.source import ModelSource, Placement
 from lab.backend.store import RunStore
 from lab.backend.validation import validated
 from lab.errors import BadInput, LabError, NotFound, shown
-from lab.events import Event, Loading, ModelFacts, Queued, RunFinished, RunStarted
+from lab.events import Event, Loading, ModelFacts, Queued, Recording, RunFinished, RunStarted
 from lab.events.recording import Inspection
 from lab.experiments.base import Experiment, ExperimentInfo
 
@@ -69,7 +68,7 @@ class LocalBackend:
         self._scheduler = Scheduler(
             self._source, self.limits, clock=clock, published=self._on_event, ended=self._on_end
         )
-        self._asking = Asking(self._scheduler, self._source, recorded=self._recorded_answer, record=self._record_answer)
+        self._asking = Asking(self._scheduler, self._source, recorded=self._recording_of, record=self._record_answer)
 
     # The protocol
 
@@ -250,8 +249,7 @@ class LocalBackend:
         if key is not None and self._recorder is not None:
             self._recorder.asked(key, asked)
 
-    def _recorded_answer(self, run_id: str, name: str, params: dict[str, Any]) -> Answer | None:
+    def _recording_of(self, run_id: str) -> Recording | None:
         with self._lock:
             key = self._replays.get(run_id)
-        recording = self._store.load(key) if key is not None and self._store is not None else None
-        return recording.answer(name, params) if recording is not None else None
+        return self._store.load(key) if key is not None and self._store is not None else None

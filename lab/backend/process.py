@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from lab.backend.http import HttpBackend
+from lab.backend.malloc import MALLOC, THREADS
 from lab.backend.serve import address_of, listen
 from lab.errors import BackendUnavailable
 from lab.settings import BACKEND_TOKEN
@@ -23,17 +24,6 @@ log = logging.getLogger(__name__)
 
 SERVE = (sys.executable, "-m", "lab.backend.serve")
 
-MALLOC = {
-    # glibc gives big buffers back to the system on each free; keeping them made elementwise work 1.3 to 2.2 x faster.
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "100000000000",
-    "MALLOC_TOP_PAD_": "268435456",
-}
-THREADS = {
-    # Threads that spin at barriers starve the page's own processes on a small machine.
-    "OMP_WAIT_POLICY": "passive",
-    "TOKENIZERS_PARALLELISM": "false",
-}
 BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 60.0
 """A process that lived so long is not counted as failing at start."""

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
 
 from lab.backend.failures import failure, is_out_of_memory
 from lab.backend.kept import KeptRun, KeptRuns, size_of
@@ -25,6 +26,9 @@ from lab.backend.source import ModelSource, Placement
 from lab.errors import Busy, DeadlineExceeded, LabError, ModelError
 from lab.events import Event, Loading, Queued, RunCancelled, RunFailed, RunFinished, RunStarted, is_final
 from lab.experiments.base import Outcome, RunContext
+
+if TYPE_CHECKING:
+    from lab.models.loading import LoadedModel
 
 log = logging.getLogger(__name__)
 
@@ -134,13 +138,13 @@ class Scheduler:
             self._questions.append(question)
             self._changed.notify_all()
 
-    def load_ahead(self, model: str, placement: Placement) -> None:
+    def load_ahead(self, model: str, placement: Placement) -> LoadedModel:
         """Load a model before any run needs it. For a question, on the worker's thread.
 
         Raises:
             LabError: it cannot be loaded.
         """
-        self.models.get(model, placement, lambda *_: None, {r.model_key for r in self._active})
+        return self.models.get(model, placement, lambda *_: None, {r.model_key for r in self._active})
 
     def abandon(self, run: LiveRun) -> None:
         """Stop `run` within one slice, unless somebody reads it (again)."""

@@ -51,11 +51,17 @@ def _help(spec: dict[str, Any]) -> str:
     limits = _limits(spec)
     when = spec.get("when")
     if isinstance(when, dict):
-        needs = ", ".join(f"{option_name(k)}" if v is True else f"{option_name(k)} {v}" for k, v in when.items())
+        needs = ", ".join(
+            f"{option_name(k)}" if v is True else f"{option_name(k)} {_any_of(v)}" for k, v in when.items()
+        )
         text += f" Matters with {needs}."
     default = spec.get("default")
     shown = "none" if default in (None, [], "") else json.dumps(default, ensure_ascii=False)
     return f"{text} {limits} Default: {shown}.".replace("  ", " ").strip()
+
+
+def _any_of(wanted: Any) -> str:
+    return " or ".join(map(str, wanted)) if isinstance(wanted, list) else str(wanted)
 
 
 def _limits(spec: dict[str, Any]) -> str:

@@ -14,8 +14,6 @@ import webbrowser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import httpx
-
 from lab.errors import BackendUnavailable, BadInput
 from lab.settings import BACKEND_TOKEN, BACKEND_URL, DEFAULT_PORT, REPLAY
 
@@ -119,6 +117,8 @@ class PageServer:
         Raises:
             BackendUnavailable: it ended, or did not answer in time.
         """
+        import httpx  # here: no command should wait for it that starts no page
+
         deadline = time.monotonic() + timeout_s
         with httpx.Client(trust_env=False, timeout=2.0) as client:
             while not stop.is_set():

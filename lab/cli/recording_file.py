@@ -10,10 +10,20 @@ from pathlib import Path
 import psutil
 
 from lab.errors import BadInput, RecordingError
-from lab.events import Event, Loading, Queued, Recording, RunStarted, Spool, recover_spool
+from lab.events import Event, Loading, Queued, Recording, RunCancelled, RunStarted, Spool, recover_spool
+from lab.events.recording import KILLED, NOT_WRITTEN_ON
 
 ROOM_BYTES = 8 * 1024 * 1024
 """Free space asked for before a run starts; most recordings take less than one MiB."""
+
+_SPOOL = ".spool"
+_CUT = f".cut{_SPOOL}"
+"""The end of a spool's name whose run had to give it up; where the disk is full, a name can still be changed."""
+
+_WHY = {
+    KILLED: "was killed before its end",
+    NOT_WRITTEN_ON: "was stopped because its events could not be written on",
+}
 
 
 class RecordingFile:
@@ -52,9 +62,12 @@ class RecordingFile:
         return self.out.stat().st_size
 
     def give_up(self) -> None:
-        """Close the spool and leave it: `lab replay` shows what it holds."""
+        """Close the spool and leave it, named as cut short: `lab replay` shows what it holds, and says why."""
         with contextlib.suppress(RecordingError), self._spool:
             pass
+        path = self._spool.path
+        with contextlib.suppress(OSError):
+            path.rename(path.with_name(path.name.removesuffix(_SPOOL) + _CUT))
 
     def discard(self) -> None:
         """Remove the spool: there is nothing to keep."""
@@ -79,11 +92,12 @@ def _check_folder(out: Path) -> None:
 
 
 def leftover_spools(out: Path) -> list[tuple[float, Path]]:
-    """Spools of killed runs whose file was to be `out`, the newest first, with their times."""
+    """Spools of runs that were killed or cut short on their way to `out`, the newest first, with their times."""
     found = []
-    for path in out.absolute().parent.glob(f"{_escaped(out.name)}.*.spool"):
-        pid = path.name.removesuffix(".spool").rpartition(".")[2]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+    for path in out.absolute().parent.glob(f"{_escaped(out.name)}.*{_SPOOL}"):
+        cut = path.name.endswith(_CUT)
+        pid = path.name.removesuffix(_CUT if cut else _SPOOL).rpartition(".")[2]
+        if pid.isdecimal() and (cut or not psutil.pid_exists(int(pid))):
             with contextlib.suppress(OSError):
                 found.append((path.stat().st_mtime, path))
     return sorted(found, reverse=True)
@@ -96,8 +110,8 @@ def _escaped(name: str) -> str:
 def open_recording(path: Path) -> tuple[Recording, str]:
     """A recording and a remark on it ("" if there is nothing to say).
 
-    Where the file is missing but the spool of a killed run lies beside it, that is recovered; a spool can also be
-    named itself.
+    Where the file is missing but the spool of a run that was killed or cut short lies beside it, that is recovered; a
+    spool can also be named itself.
 
     Raises:
         RecordingError: nothing there that can be read.
@@ -109,13 +123,22 @@ def open_recording(path: Path) -> tuple[Recording, str]:
 
 
 def _opened(path: Path) -> tuple[Recording, str]:
-    if path.suffix == ".spool":
-        return recover_spool(path), "Recovered from the spool of a run that was killed."
+    if path.suffix == _SPOOL:
+        return _recovered(path)
     spools = leftover_spools(path)
     if path.exists():
         recording = Recording.load(path)
         newer = bool(spools) and spools[0][0] > path.stat().st_mtime
-        return recording, f"A later run was killed; `lab replay {spools[0][1].name}` shows it." if newer else ""
+        name = spools[0][1].name if newer else ""
+        what = "could not be written" if name.endswith(_CUT) else "was killed"
+        return recording, f"A later run {what}; `lab replay {name}` shows it." if newer else ""
     if not spools:
         raise RecordingError(f"No recording at {str(path)!r}.", remedy="Check the path.")
-    return recover_spool(spools[0][1]), f"The run was killed before its end; recovered from {spools[0][1].name}."
+    return _recovered(spools[0][1])
+
+
+def _recovered(path: Path) -> tuple[Recording, str]:
+    recording = recover_spool(path, NOT_WRITTEN_ON if path.name.endswith(_CUT) else KILLED)
+    end = recording.events[-1]
+    why = _WHY.get(end.reason if isinstance(end, RunCancelled) else "", "ended, but its recording was not written")
+    return recording, f"The run {why}; recovered from {path.name}."

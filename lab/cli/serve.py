@@ -31,11 +31,10 @@ def serve(
     """Run the model process alone. Its token comes from LAB_BACKEND_TOKEN, or is made up and printed."""
     from lab.backend import serve as process
     from lab.backend.limits import Limits
-    from lab.backend.process import THREADS
+    from lab.backend.malloc import settle_this_process
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    for name, value in THREADS.items():
-        os.environ.setdefault(name, value)
+    settle_this_process()
     process.set_threads(threads)
     given = os.environ.get(BACKEND_TOKEN, "").strip()
     process.check_host(host, allow_remote=allow_remote, token=given)

@@ -18,9 +18,7 @@ from typing import Annotated
 import typer
 
 from lab.backend.lockfile import Running, read_lock, remove_lock, this_process, write_lock
-from lab.backend.process import SERVE, ModelProcess
 from lab.backend.protocol import DEFAULT_MODEL
-from lab.backend.serve import check_host
 from lab.cli.console import in_words, say
 from lab.cli.page import PageServer, choose_port, notebooks_dir, open_browser, page_environment, voila_command
 from lab.errors import BackendUnavailable, BadInput, ModelError
@@ -75,24 +73,27 @@ def up_with_recording(recording: Path) -> int:
 def run_up(
     options: UpOptions,
     *,
-    serve: Sequence[str] = SERVE,
+    serve: Sequence[str] | None = None,
     page: Callable[[str, int, Path], Sequence[str]] = voila_command,
     prepare: Callable[[str], None] | None = None,
 ) -> int:
     """Run until SIGTERM or SIGINT. The exit code.
 
     Args:
-        serve, page: how the two processes are started.
+        serve, page: how the two processes are started; None is the real model process.
         prepare: fetches and converts the model where it is not here; None is `prepare_model`.
 
     Raises:
         BadInput: the port is in use, the host is not allowed, or the recording needs a lab of its own.
         BackendUnavailable: one of the two did not start, or the page's server ended.
     """
+    from lab.backend.process import SERVE  # here: it brings the HTTP app, which no other command should wait for
+    from lab.backend.serve import check_host
+
     # The page runs fixed notebooks and has no password: whoever reaches it may use the model, nothing else.
     check_host(options.host, allow_remote=options.allow_remote, token="a page needs none")  # noqa: S106
     with _only_one() as mine:
-        return _run(options, serve, page, prepare or prepare_model) if mine else _join_running(options)
+        return _run(options, serve or SERVE, page, prepare or prepare_model) if mine else _join_running(options)
 
 
 def _run(
@@ -101,6 +102,8 @@ def _run(
     page: Callable[[str, int, Path], Sequence[str]],
     prepare: Callable[[str], None],
 ) -> int:
+    from lab.backend.process import ModelProcess
+
     began = time.monotonic()
     notebooks = notebooks_dir()
     port = choose_port(options.host, options.port)

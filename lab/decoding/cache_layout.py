@@ -103,6 +103,9 @@ def layer_tensors(cache: Cache) -> list[LayerTensors]:
 
 
 def _layer(layer: Any) -> LayerTensors:
+    held = held_bytes(layer)
+    if held is not None:
+        return LayerTensors(None, None, stored_positions(layer), "full", None, held, held)
     keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
     extra = getattr(layer, "indexer_keys", None)
     tensors = [t for t in (keys, values, extra) if isinstance(t, Tensor)]
@@ -116,6 +119,12 @@ def _layer(layer: Any) -> LayerTensors:
         bytes=sum(t.numel() * t.element_size() for t in tensors),
         reserved_bytes=sum(behind.values()),
     )
+
+
+def held_bytes(layer: Any) -> int | None:
+    """Bytes of a layer that holds its positions as codes and counts them itself (`held_bytes`); None for any other."""
+    held = getattr(layer, "held_bytes", None)
+    return held if isinstance(held, int) else None
 
 
 def _buffers(layer: Any, tensors: list[Tensor]) -> Iterable[Tensor]:
@@ -135,6 +144,8 @@ def stored_positions(layer: Any) -> int:
     """How many positions the tensors of one cache layer hold; 0 while it is empty."""
     if isinstance(layer, RoomyLayer):
         return layer.length
+    if held_bytes(layer) is not None:
+        return int(layer.get_seq_length())
     keys = getattr(layer, "keys", None)
     return int(keys.shape[2]) if isinstance(keys, Tensor) and keys.dim() == 4 else 0
 

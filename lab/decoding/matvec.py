@@ -103,8 +103,14 @@ def matvecs(modules: Sequence[nn.Module], x: Tensor, y: Tensor, *, add: bool = F
     """The products of several linear modules on the same `x`, their results side by side in `y`.
 
     A module that is not plain is asked for its own `token_product(x, y, add=...)`, which packed modules have; any
-    other, and any with hooks, is called.
+    other, and any with hooks, is called. Modules of one class that has `token_products` are first asked for one
+    product of all; it gives None where it has none.
     """
+    together = getattr(modules[0], "token_products", None)
+    if together is not None and not any(type(m) is not type(modules[0]) or has_hooks(m) for m in modules):
+        fused: list[Callable[[], None]] | None = together(modules, x, y, add=add)
+        if fused is not None:
+            return fused
     products: list[Callable[[], None]] = []
     start = 0
     for module in modules:

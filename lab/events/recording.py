@@ -280,8 +280,15 @@ def _spooled(path: Path) -> Iterable[Event]:
             yield decode_line(line)
 
 
-def recover_spool(path: Path) -> Recording:
-    """The recording of a run that was killed: what its spool holds, ended as cancelled.
+KILLED = "the process was killed; recovered from its spool"
+NOT_WRITTEN_ON = "its events could not be written on (is the disk full?); recovered from its spool"
+
+
+def recover_spool(path: Path, reason: str = KILLED) -> Recording:
+    """The recording of a run that did not pack its own: what its spool holds, ended as cancelled if it has no end.
+
+    Args:
+        reason: why it has none.
 
     Raises:
         RecordingError: no spool there, or it holds not even the run's start.
@@ -293,5 +300,5 @@ def recover_spool(path: Path) -> Recording:
     if not events:
         raise RecordingError(f"{path.name!r} holds no events: the run died before its start.")
     if not is_final(events[-1]):
-        events.append(RunCancelled(reason="the process was killed; recovered from its spool"))
+        events.append(RunCancelled(reason=reason))
     return Recording(tuple(events))

@@ -7,6 +7,7 @@ are drawn from. A round is one target pass.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isinf
 from typing import Literal
 
 from lab.events.base import Event
@@ -223,7 +224,8 @@ class TrialPoint(Event):
 
     Attributes:
         runs: pairs of tokens drawn so far, of `planned`.
-        statistic, degrees: chi-square of the pairs against p, cells of small expectation pooled.
+        statistic, degrees: chi-square of the pairs against p, cells of small expectation pooled. Without a degree of
+            freedom (one group) the statistic is 0, or infinite where a pair came that has no probability.
         p_value: of the statistic under p.
         total_variation: between the observed pairs and p, beside `expected_variation`: what sampling alone would give.
         power: the probability that this trial turns red (p < 1e-6) if the pairs came from the draft instead, with
@@ -240,3 +242,12 @@ class TrialPoint(Event):
     expected_variation: float
     power: float
     pairs: tuple[tuple[str, str, float, int], ...]
+
+
+def chi_square_in_words(statistic: float, degrees: int) -> str:
+    """The statistic of a `TrialPoint` in words; without a degree of freedom there is no test, or none is needed."""
+    if degrees >= 1:
+        return f"χ² = {statistic:,.0f} with {degrees:,} degree{'' if degrees == 1 else 's'} of freedom"
+    if isinf(statistic):
+        return "a pair came to which the model gives no probability at all: that needs no chi-square test"
+    return "all pairs fall into one group, so there is no chi-square to test"

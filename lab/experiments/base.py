@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -21,15 +21,42 @@ Hint = Literal["text", "slider", "number", "toggle", "segmented", "select", "lay
 Group = Literal["main", "sampling", "compare", "break"]
 
 
-class ExperimentParams(BaseModel):
-    """Base of all parameter classes. Unknown names are refused; values are never changed silently.
+class Checked(BaseModel):
+    """What a caller sends: unknown names are refused, and values are never changed silently."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # pydantic would take true for 1
+        if _truth_for_a_number(value, cls.model_fields[str(info.field_name)].annotation):
+            raise ValueError("a number is needed")
+        return value
+
+
+def _truth_for_a_number(value: Any, annotation: Any) -> bool:
+    """Whether `value` is a truth value, or holds one, where only a number is meant."""
+    inner = get_args(annotation)
+    if isinstance(value, bool):
+        kinds = inner or (annotation,)
+        return bool not in kinds and (int in kinds or float in kinds)
+    if isinstance(value, list | tuple):
+        return any(_truth_for_a_number(item, kind) for item in value for kind in inner)
+    return False
+
+
+class Question(Checked):
+    """Base of the parameters of all questions to a run or a model; see `Runner.inspections`."""
+
+
+class ExperimentParams(Checked):
+    """Base of all parameter classes.
 
     Each field has a title, a description, a default and limits, and in `json_schema_extra`:
     `hint` (how it is shown), `group`, and optionally `unit` and `when` (a field and the value it must
-    have for this one to matter).
+    have for this one to matter, or a list of values any of which will do).
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     experiment: ClassVar[str]
     first: ClassVar[tuple[str, ...]] = ()
@@ -42,14 +69,6 @@ class ExperimentParams(BaseModel):
         fields = schema.get("properties", {})
         schema["properties"] = {name: fields[name] for name in dict.fromkeys((*cls.first, *fields)) if name in fields}
         return schema
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        # pydantic would take true for 1
-        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation in (int, float):
-            raise ValueError("a number is needed")
-        return value
 
     @classmethod
     def for_model(cls, facts: ModelFacts) -> dict[str, Any]:
@@ -109,7 +128,9 @@ class Runner(Protocol):
     """What `run.py` offers.
 
     `inspections` maps each question's name to its parameter class; `inspect` answers within 100 ms and
-    256 KiB; `context` is None where a question needs no run ("what if") - it then gets the facts alone.
+    256 KiB; `context` is None where a question needs no run ("what if") - it then gets the facts alone. A runner
+    may name in `reads_weights` (a set of names) questions that need no run but the loaded model: asked without a
+    run, their context holds the model and nothing kept.
     """
 
     inspections: Mapping[str, type[BaseModel]]

@@ -42,7 +42,7 @@ def read_config(directory: Path) -> PretrainedConfig:
             repository, an encoder-decoder or another model that is no causal language model.
     """
     path = directory / "config.json"
-    name = directory.name
+    name = directory.name or "the root directory"
     try:
         raw: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

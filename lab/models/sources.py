@@ -61,6 +61,8 @@ def locate(model_id: str) -> Source:
         return Source(text, "gguf", converted)
     try:
         path = Path(text).expanduser()
+        if path.name in ("", ".."):  # ".", "..": errors name a directory, so it needs a name
+            path = path.resolve()
         if path.is_dir():
             return Source(text, "directory", path)
         if path.is_file():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from lab.backend.store import RunStore
 from lab.errors import BadInput, LabError, NotFound, Unavailable
 from lab.events import Progress, RunFailed, RunFinished, RunStarted
 
-from .toys import CountRunner, ToySource, assert_whole, backend, first_of, until
+from .toys import CountRunner, ToySource, assert_whole, backend, count_experiment, first_of, until
 
 
 def ask_for(*, fresh: bool = False, **params: object) -> RunRequest:
@@ -238,6 +240,29 @@ def test_questions_are_refused_in_words() -> None:
     assert "/root" not in str(failed.value)
     assert isinstance(list(back.run(ask_for(label="next")))[-1], RunFinished)
     back.close()
+
+
+def test_a_question_to_the_run_of_another_experiment_says_so(tmp_path: Path) -> None:
+    two = {name: replace(count_experiment(CountRunner()), name=name) for name in ("count", "other")}
+    with closing(LocalBackend(source=ToySource(), experiments=two, store=RunStore(tmp_path, 10**9))) as back:
+        stream = back.run(ask_for(label="x"))
+        list(stream)
+        wrong = replace(question(stream.run_id), experiment="other")
+        words = r"belongs to another experiment: it is of 'count', not of 'other'\. Ask 'count'"
+        with pytest.raises(NotFound, match=words):
+            back.inspect(wrong)
+        assert back.inspect(question(stream.run_id))["label"] == "x"
+        flush(back)
+    with closing(LocalBackend(source=ToySource(), experiments=two, store=RunStore(tmp_path, 10**9))) as again:
+        replay = again.run(ask_for(label="x"))  # from its recording, which has the answer to that very question
+        assert again.inspect(question(replay.run_id))["label"] == "x"
+        with pytest.raises(NotFound, match=words):
+            again.inspect(replace(question(replay.run_id), experiment="other"))
+        living = again.run(ask_for(label="busy", hold=True))
+        first_of(iter(living), Progress)
+        with pytest.raises(NotFound, match=words):
+            again.inspect(replace(question(living.run_id), experiment="other"))
+        living.close()
 
 
 def test_kept_state_is_bounded_and_the_oldest_goes_first() -> None:

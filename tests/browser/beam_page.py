@@ -68,9 +68,14 @@ def describe(widget: ipw.Widget) -> dict[str, Any]:
 def _case(query: str) -> str:
     values = {k: v[0] for k, v in parse_qs(query).items()}
     step = int(values["step"]) if "step" in values else None
-    page = describe(views_of(events_of(values.get("case", "4x24")), step).widget)
-    if "only" in values:
-        page = {"children": [part for part in _leaves(page) if part["module"] in values["only"].split(",")]}
+    return _drawn(values.get("case", "4x24"), step, values.get("only", ""))
+
+
+@cache
+def _drawn(case: str, step: int | None, only: str) -> str:
+    page = describe(views_of(events_of(case), step).widget)
+    if only:
+        page = {"children": [part for part in _leaves(page) if part["module"] in only.split(",")]}
     return json.dumps(page, separators=(",", ":"))
 
 

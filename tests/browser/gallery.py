@@ -231,9 +231,20 @@ def _lesson() -> Lesson:
 
 
 @cache
+def _built() -> dict[str, View]:
+    """Built once for all pages, which get copies of their states."""
+    return views()
+
+
+@cache
 def gallery_json() -> str:
     """Modules and states, as an exported page would hold them."""
-    return json.dumps({name: {"module": view.module, "state": view.state} for name, view in views().items()})
+    return json.dumps({name: {"module": view.module, "state": view.state} for name, view in _built().items()})
+
+
+@cache
+def _styles() -> str:
+    return "\n".join(assets.css(module) for module in dict.fromkeys(view.module for view in _built().values()))
 
 
 def _body(path: str) -> tuple[str, str] | None:
@@ -244,7 +255,7 @@ def _body(path: str) -> tuple[str, str] | None:
     if path == "/stand_in.js":
         return assets.stand_in(), "text/javascript"
     if path == "/all.css":
-        return "\n".join(assets.css(view.module) for view in views().values()), "text/css"
+        return _styles(), "text/css"
     if path.startswith("/module/"):
         return assets.esm(path.removeprefix("/module/").removesuffix(".js")), "text/javascript"
     return None

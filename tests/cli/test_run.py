@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +16,8 @@ import pytest
 from backend.toys import backend
 
 from lab.backend.protocol import RunRequest
-from lab.cli.recording_file import RecordingFile
+from lab.cli.recording_file import RecordingFile, open_recording
+from lab.cli.replay import summary
 from lab.cli.run import run
 from lab.errors import LabError, RecordingError
 from lab.events import Event, Recording, RunCancelled, RunFinished, decode_line
@@ -146,18 +149,29 @@ def test_replay_shows_card_text_and_proof(lab: Lab) -> None:
     assert [json.loads(line)["event"] for line in events.splitlines()][-2:] == ["proof", "run_finished"]
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recording of a toy run. Shared: copy it elsewhere."""
+    out = tmp_path_factory.mktemp("recorded") / "run.safetensors"
+    file = RecordingFile(out)
+    for event in backend().run(RunRequest(experiment="count", model="toy")):
+        file.write(event)
+    file.pack()
+    return out
+
+
 @pytest.mark.parametrize("damage", ["truncated", "empty", "text", "model", "newer", "no end", "folder"])
-def test_a_file_that_is_no_whole_recording_has_exit_code_2(lab: Lab, tmp_path: Path, damage: str) -> None:
+def test_a_file_that_is_no_whole_recording_has_exit_code_2(
+    lab: Lab, tmp_path: Path, recorded: Path, damage: str
+) -> None:
     import numpy as np
     import safetensors.numpy
 
-    lab("run", "count", "--out", "run.safetensors")
     path = tmp_path / "run.safetensors"
-    whole = path.read_bytes()
+    whole = recorded.read_bytes()
     tensors = safetensors.numpy.load(whole)
     metadata = {"format": "inference-lab-recording", "version": "1"}
     if damage == "folder":
-        path.unlink()
         path.mkdir()
     else:
         cut = tensors | {"events": tensors["events"][:-20]}
@@ -179,6 +193,10 @@ def test_a_file_that_is_no_whole_recording_has_exit_code_2(lab: Lab, tmp_path: P
     if damage == "newer":
         assert "'2'" in done.stderr
         assert "Update the lab." in done.stderr
+
+
+def test_the_file_that_those_damages_were_done_to_is_whole(lab: Lab, recorded: Path) -> None:
+    assert lab("replay", str(recorded)).returncode == 0
 
 
 def _wait_for_spool(folder: Path, process: subprocess.Popen[str]) -> None:
@@ -212,8 +230,8 @@ def test_a_parameter_of_any_length_gives_a_short_error(lab: Lab, tmp_path: Path)
 @pytest.mark.parametrize(
     "args", [("run", "count"), ("replay", "run.safetensors"), ("replay", "run.safetensors", "--json")]
 )
-def test_output_to_a_full_disk_is_an_error_in_words(lab: Lab, tmp_path: Path, args: tuple[str, ...]) -> None:
-    assert lab("run", "count", "--out", "run.safetensors").returncode == 0
+def test_output_to_a_full_disk_is_an_error_in_words(tmp_path: Path, recorded: Path, args: tuple[str, ...]) -> None:
+    shutil.copyfile(recorded, tmp_path / "run.safetensors")
     with Path("/dev/full").open("w") as full:
         process = start(tmp_path, *args, stdout=full, cwd=tmp_path)
         _, errors = process.communicate(timeout=60)
@@ -253,6 +271,53 @@ def test_a_disk_that_fills_during_the_run_ends_it_with_a_final_event(
     printed = capfd.readouterr()
     assert decode_line(printed.out.splitlines()[-1]).event == "run_cancelled"
     assert "No space left" in printed.err
+
+
+@contextlib.contextmanager
+def _files_of_at_most(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond: the system then refuses to write on, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("when", ["while it runs", "when it is packed"])
+def test_a_spool_that_a_full_disk_left_says_so_and_not_that_the_process_was_killed(tmp_path: Path, when: str) -> None:
+    out = tmp_path / "run.safetensors"
+    file, events = RecordingFile(out), list(backend().run(RunRequest(experiment="count", model="toy")))
+    if when == "while it runs":
+
+        def write_all() -> None:
+            for event in events[:-1] * 100:
+                file.write(event)
+
+        with _files_of_at_most(4096), pytest.raises(RecordingError, match="Cannot write"):
+            write_all()
+        file.give_up()
+        expected = "The run was stopped because its events could not be written on; recovered from run.safetensors."
+    else:
+        for event in events:
+            file.write(event)
+        with _files_of_at_most(100), pytest.raises(RecordingError, match="Cannot write"):
+            file.pack()
+        (spool,) = tmp_path.iterdir()
+        spool.rename(out.with_name(f"{out.name}.{2**22 + 1}.spool"))  # of a process that is gone
+        expected = "The run ended, but its recording was not written; recovered from run.safetensors."
+    recording, remark = open_recording(out)
+    assert remark.startswith(expected)
+    assert "killed" not in remark + summary(recording)
+    assert recording.started.card.experiment == "count"
+    assert (recording.events[-1].event == "run_finished") == (when == "when it is packed")
+    (spool,) = tmp_path.iterdir()
+    assert open_recording(spool) == (recording, remark)
+    again = RecordingFile(out)
+    for event in events:
+        again.write(event)
+    again.pack()
+    assert list(tmp_path.iterdir()) == [out], "a run that writes the file removes what was left"
 
 
 def test_a_terminal_of_few_characters_gets_escapes(lab: Lab, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from beam_runs import Ran, run_to_end, start
+from beam_runs import run_to_end, start
+from experiment_runs import run_in_turns
 from kv_cache_runs import hooks_on, reference_threads
 
 from lab.errors import BadInput, NotFound, Unavailable
@@ -251,23 +252,10 @@ def test_two_runs_interleaved_equal_each_alone(tiny: Tiny, kind: str) -> None:
         {**SMALL, "prompt": "all the tokens", "num_beams": 5, "seed": 4, "end_token_ids": ENDS},
     ]
     alone = [run_to_end(model, **s) for s in settings]
-    running = {i: start(model, **s) for i, s in enumerate(settings)}
-    events: dict[int, list[Any]] = {0: [], 1: []}
-    outcomes: dict[int, Outcome] = {}
-    while running:
-        for i, generator in list(running.items()):
-            try:
-                event = next(generator)
-            except StopIteration as stop:
-                outcomes[i] = stop.value
-                del running[i]
-                continue
-            if event is not None:
-                events[i].append(event)
-    for i in (0, 1):
-        together = Ran(alone[i].context, events[i], outcomes[i])
-        assert outcomes[i] == alone[i].outcome
-        assert _plain(together.events) == _plain(alone[i].events)
+    both = run_in_turns(BeamSearchRunner(), model, [BeamSearchParams(**s) for s in settings])
+    for together, one in zip(both, alone, strict=True):
+        assert together.outcome == one.outcome
+        assert _plain(together.events) == _plain(one.events)
         assert together.proof.verdict == "equal"
 
 

@@ -32,17 +32,17 @@ SAMPLED = Distribution(Sampling(do_sample=True, temperature=0.9, top_k=40))
 @pytest.mark.parametrize("gamma", range(1, 9))
 def test_greedy_tokens_equal_generate(tiny: Tiny, gamma: int) -> None:
     model, other = tiny("llama").model, tiny("llama", seed=5).model
-    for new in (1, 2, gamma, gamma + 1, 33):
+    text = [*PROMPT, *generated(model, PROMPT, 40)]
+    for new in sorted({1, 2, gamma, gamma + 1, 33}):
         expected = generated(model, PROMPT, new)
-        text = [*PROMPT, *generated(model, PROMPT, 40)]
         options = {"max_new_tokens": new, "gamma": gamma}
-        for draft in (Chain(model), Chain(other), oracle(text), LookupDraft(3), EarlyExitDraft(1)):
+        own = Chain(model)
+        for draft in (own, Chain(other), oracle(text), LookupDraft(3), EarlyExitDraft(1)):
             rounds, tokens = speculated(model, PROMPT, draft, **options)
             assert tokens == expected, draft.name
             assert sum(len(r.token_ids) for r in rounds) == new - 1
-        # draft = target: all is accepted
-        rounds, _ = speculated(model, PROMPT, Chain(model), **options)
-        assert all(row.kind == "accepted" for r in rounds for row in r.verdict.rows)
+            if draft is own:  # draft = target: all is accepted
+                assert all(row.kind == "accepted" for r in rounds for row in r.verdict.rows)
         # a draft that is always wrong: one token a round
         rounds, tokens = speculated(model, PROMPT, always_wrong(text, VOCAB), **options)
         assert tokens == expected

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from experiment_runs import run_in_turns
 from kv_cache_runs import Ran, hooks_on, reference_threads, run_to_end
 
 from lab.backend.validation import validated
@@ -19,7 +20,7 @@ from lab.events import Progress, encode_event
 from lab.events.codec import to_json
 from lab.events.decoding import PromptEncoded
 from lab.events.kv_cache import TokenDecoded
-from lab.experiments.base import Outcome, RunContext
+from lab.experiments.base import Question, RunContext
 from lab.experiments.kv_cache.params import KVCacheParams
 from lab.experiments.kv_cache.run import KVCacheRunner
 from lab.experiments.registry import EXPERIMENTS, get_experiment
@@ -80,23 +81,10 @@ def test_two_runs_interleaved_equal_each_alone(llama: LoadedModel) -> None:
         {**SMALL, "prompt": "all the tokens", "do_sample": True, "seed": 4, "trace_layers": (1,)},
     ]
     alone = [run_to_end(llama, **s) for s in settings]
-    running = {i: _start(llama, **s) for i, s in enumerate(settings)}
-    events: dict[int, list[Any]] = {0: [], 1: []}
-    outcomes: dict[int, Outcome] = {}
-    while running:
-        for i, generator in list(running.items()):
-            try:
-                event = next(generator)
-            except StopIteration as stop:
-                outcomes[i] = stop.value
-                del running[i]
-                continue
-            if event is not None:
-                events[i].append(event)
-    for i in (0, 1):
-        together = Ran(alone[i].context, events[i], outcomes[i], 0)
-        assert outcomes[i] == alone[i].outcome
-        assert _plain(together) == _plain(alone[i])
+    both = run_in_turns(KVCacheRunner(), llama, [KVCacheParams(**s) for s in settings])
+    for together, one in zip(both, alone, strict=True):
+        assert together.outcome == one.outcome
+        assert _plain(together) == _plain(one)
         assert together.proof.verdict == "equal"
 
 
@@ -289,3 +277,18 @@ def test_true_is_not_taken_for_a_number() -> None:
     with pytest.raises(BadInput, match="seed is True: a number is needed"):
         validated(KVCacheParams, {"seed": True})
     assert validated(KVCacheParams, {"seed": 1, "do_sample": True}).seed == 1
+    with pytest.raises(BadInput, match=r"trace_layers is \[0, True\]: a number is needed"):
+        validated(KVCacheParams, {"trace_layers": [0, True]})
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_true_is_not_taken_for_a_number_in_a_question(experiment: str) -> None:
+    asked = 0
+    for name, cls in get_experiment(experiment).load().inspections.items():
+        assert issubclass(cls, Question), f"{name} of {experiment} has rules of its own"
+        for field, info in cls.model_fields.items():
+            if info.annotation in (int, float):
+                asked += 1
+                with pytest.raises(BadInput, match=f"{field} is True: a number is needed"):
+                    validated(cls, {field: True})
+    assert asked

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +67,29 @@ def test_names_that_name_nothing(name: str) -> None:
     with pytest.raises(ModelError) as caught:
         find_facts(name)
     assert "smollm2-135m-instruct" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"), [(".", "here"), ("..", "scratch"), ("../..", ""), ("/", "the root directory")]
+)
+def test_a_directory_without_a_name_of_its_own_is_named_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, shown: str
+) -> None:
+    inside = tmp_path / "scratch" / "here"
+    inside.mkdir(parents=True)
+    monkeypatch.chdir(inside)
+    with pytest.raises(ModelError) as caught:
+        find_facts(named)
+    assert caught.value.message == f"{shown or tmp_path.name} is not a model directory: it holds no config.json."
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_model_in_the_current_directory_has_its_name(bad: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(bad)
+    assert find_facts(".").name == "bad"
+    (bad / WEIGHTS).unlink()
+    with pytest.raises(ModelError, match=r"^bad holds no weights"):
+        find_facts(".")
 
 
 def test_empty_directory(refused: Refused, tmp_path: Path) -> None:
@@ -333,20 +356,22 @@ def test_an_index_with_a_name_that_no_file_can_have(refused: Refused, bad: Path)
     refused(bad, "is missing")
 
 
-def test_a_tokenizer_with_code_is_refused_without_a_question(bad: Path) -> None:
+def test_a_tokenizer_with_code_is_refused_without_a_question(
+    bad: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """At a terminal transformers asks whether to run it; nobody may be led to say yes."""
     (bad / "tokenizer_config.json").write_text(
         json.dumps({"auto_map": {"AutoTokenizer": ["evil.T", None]}, "tokenizer_class": "Evil"})
     )
     (bad / "evil.py").write_text("print('RAN')\nclass T: pass\n")
-    script = "import sys; from lab.models.registry import load_model; load_model(sys.argv[1], device='cpu')"
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(bad)], input="y\n", capture_output=True, text=True, timeout=60, check=False
-    )
-    assert "ModelError" in done.stderr
-    assert "[y/N]" not in done.stdout + done.stderr
-    assert str(bad) not in done.stderr.splitlines()[-1]
-    assert "RAN" not in done.stdout + done.stderr
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(ModelError) as refused:
+        load_model(str(bad), device="cpu")
+    assert str(bad) not in str(refused.value)
+    said = "".join(capfd.readouterr())
+    assert "[y/N]" not in said
+    assert "RAN" not in said
+    assert sys.stdin.read() == "y\n", "nobody read the answer"
 
 
 def test_end_tokens_that_are_no_numbers(refused: Refused, bad: Path) -> None:

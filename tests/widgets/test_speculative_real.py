@@ -15,6 +15,7 @@ from lab.backend.store import RunStore
 from lab.events import Event, Recording, RunFinished
 from widgets.experiment import Desk
 from widgets.speculative import poster, sentences
+from widgets.speculative.figures import details, headline
 from widgets.speculative.state import Spot
 from widgets.speculative.views import SpeculativeViews
 
@@ -93,6 +94,23 @@ def test_what_the_page_counts_is_what_the_run_says(run: Any, params: dict[str, A
     assert "<svg" in poster.body(Recording(tuple(events), ()))
     assert {"By hand"} <= {s["title"] for s in views.lesson(None)}
     assert all(table.rows for table in views.tables() if table.name != "distributions")
+
+
+def test_a_run_of_one_token_says_that_there_is_nothing_to_count(run: Any) -> None:
+    events = run(prompt="one two three", chat=False, draft="lookup", max_new_tokens=1)
+    views = shown(events, run.example)
+    state = views.state
+    figures = [*headline(state, state.steps - 1), *details(state, state.steps - 1)]
+    values = {figure["id"]: figure["value"] for figure in figures}
+    assert values.pop("memory") == "0"
+    assert set(values.values()) == {"n/a"}, values
+    assert values.keys() >= {"accept_judged", "tokens_per_pass", "measured", "alpha", "c", "v", "predicted"}
+    assert not [f for f in figures if "nan" in str(f).lower()]
+    assert "no round" in next(f["note"] for f in figures if f["id"] == "measured")
+    assert "nan" not in poster.body(Recording(tuple(events), ())).lower()
+    # While it runs, what is not known yet is no "n/a".
+    living = shown(events[:-4], run.example).state
+    assert "n/a" not in [f["value"] for f in (*headline(living, -1), *details(living, -1))]
 
 
 def test_sweep_and_trial_draw_their_own_pictures(run: Any) -> None:

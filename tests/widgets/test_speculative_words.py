@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 from speculative_sim import Decoder, Toy, decode, trial
 
 from lab.events import Event
-from lab.events.speculative import Judged, SpeculativeRound, TrialPoint
+from lab.events.speculative import Judged, SpeculativeRound, TrialPoint, chi_square_in_words
 from lab.experiments.speculative.params import SpeculativeParams
 from widgets.speculative import sentences
+from widgets.speculative.figures import trial_figures
 from widgets.speculative.state import FIRST, SpeculativeState, Spot, reading_order
+from widgets.speculative.trial_section import trial_verdict
 
 
 def folded(events: list[Event]) -> SpeculativeState:
@@ -125,6 +128,28 @@ def test_the_first_token_is_explained_too() -> None:
     assert "No draft was asked." in sentences.sentences(state, Spot(FIRST, 0))[0]
     assert sentences.heading(state, Spot(FIRST, 0)).startswith("Where does")
     assert isinstance(folded(trial()).trial[0], TrialPoint)
+
+
+def test_a_trial_without_a_degree_of_freedom_is_told_in_words() -> None:
+    state = folded(trial())
+    point = replace(state.trial[-1], degrees=0)
+    impossible = replace(point, statistic=math.inf, p_value=0.0)
+    one_group = replace(point, statistic=0.0, p_value=1.0, power=0.0)
+    for told, words, heading in (
+        (impossible, "a pair came to which the model gives no probability", "Not the model's distribution"),
+        (one_group, "all pairs fall into one group", "Too few draws to tell"),
+    ):
+        state.trial[-1] = told
+        note = trial_figures(state, len(state.trial) - 1)[0]["note"]
+        assert words in note
+        tone, text, notes = trial_verdict(state, told, live=False)
+        assert text.startswith(heading)
+        assert tone == ("bad" if told is impossible else "even")
+        said_ = " ".join([note, text, *notes])
+        assert words.split(" which")[0].lower() in said_.lower()
+        assert not re.search(r"\binf|\bnan|\b0 degrees|–", said_), said_
+    assert "with 1 degree of freedom" in chi_square_in_words(3.2, 1)
+    assert chi_square_in_words(1234.5, 30) == "χ² = 1,234 with 30 degrees of freedom"
 
 
 def test_the_simulator_keeps_the_rule() -> None:

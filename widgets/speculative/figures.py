@@ -6,11 +6,13 @@ import math
 from typing import Any
 
 from lab.events import RunFinished
-from lab.events.speculative import SpeculativeFigures
-from widgets.format import NOTHING, format_bytes, format_count, format_ms, format_number, split_bytes
+from lab.events.speculative import SpeculativeFigures, chi_square_in_words
+from widgets.format import NOTHING, format_bytes, format_ms, split_bytes
 from widgets.speculative.state import SpeculativeState
 
 MEASURED, DERIVED = "MEASURED", "DERIVED"
+NOT_APPLICABLE = "n/a"
+"""A figure that a finished run does not have: with one new token there is no round to count or to time."""
 EVEN = 0.02
 """A ratio nearer to 1 than this is called even: two runs of the same thing differ by as much."""
 
@@ -60,7 +62,7 @@ def headline(state: SpeculativeState, upto: int) -> list[Figure]:
     judged = whole.accept_judged if whole else (counts.accepted / counts.judged if counts.judged else None)
     passes = whole.tokens_per_pass if whole else (counts.emitted / counts.rounds if counts.rounds else None)
     emitted, rounds = counts.emitted, counts.rounds
-    return [
+    found = [
         _figure(
             "accept_judged",
             ratio(judged),
@@ -83,12 +85,20 @@ def headline(state: SpeculativeState, upto: int) -> list[Figure]:
         ),
         _speed(state.figures),
     ]
+    return _settled(found) if whole else found
+
+
+def _settled(figures: list[Figure]) -> list[Figure]:
+    """What has no value at the end will have none."""
+    return [{**figure, "value": figure["value"] or NOT_APPLICABLE} for figure in figures]
 
 
 def _speed(figures: SpeculativeFigures | None) -> Figure:
     note = "of the whole run; the plain one is made in the same process"
     if figures is not None and figures.measured is not None:
         note = f"{format_ms(figures.plain_ms)} a token plain, {format_ms(figures.speculative_ms)} with the draft"
+    elif figures is not None:
+        note = "no round or no plain step to time: the first token comes with the prompt"
     return _figure(
         "measured",
         ratio(figures.measured if figures else None),
@@ -108,7 +118,7 @@ def details(state: SpeculativeState, upto: int) -> list[Figure]:
     )
     drafted = f"{accepted:,} of {proposed:,} proposed; {proposed - judged:,} were never judged" if proposed else ""
     alpha = f.alpha if f else (so_far.alpha[0] / so_far.alpha[1] if so_far.alpha[1] else None)
-    return [
+    found = [
         _figure(
             "accept_drafted",
             ratio(accepted / proposed if proposed else None),
@@ -172,6 +182,7 @@ def details(state: SpeculativeState, upto: int) -> list[Figure]:
         ),
         _memory(state),
     ]
+    return _settled(found) if f else found
 
 
 def _break_even(f: SpeculativeFigures | None) -> str:
@@ -232,9 +243,7 @@ def trial_figures(state: SpeculativeState, upto: int) -> list[Figure]:
             p_text(point.p_value) if point else "",
             "p of the chi-square test",
             MEASURED,
-            f"χ² = {format_number(point.statistic)} with {format_count(point.degrees)} degrees of freedom"
-            if point
-            else "",
+            chi_square_in_words(point.statistic, point.degrees) if point else "",
             "How probable pairs at least as odd as these are if they come from the model. Red below 0.000001.",
         ),
         _figure(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import ipywidgets as ipw
 
 from lab.events import RunFailed
-from lab.events.speculative import TrialPoint
+from lab.events.speculative import TrialPoint, chi_square_in_words
 from widgets.bar_table import Bar, BarRow, BarTable, Column, Series
 from widgets.data_table import DataTable
 from widgets.figure import FigureRow
@@ -121,8 +121,13 @@ def trial_verdict(state: SpeculativeState, point: TrialPoint | None, *, live: bo
     if point.p_value < RED:
         why = "The mistake that was switched on is caught." if broken else "Something is wrong with the rule."
         text = f"Not the model's distribution, after {drawn}"
-        return "bad", text, [f"By chance alone such pairs come less than once in a million trials. {why}"]
+        rare = "By chance alone such pairs come less than once in a million trials."
+        if not point.degrees:
+            rare = f"{chi_square_in_words(point.statistic, 0)}."
+        return "bad", text, [f"{rare[0].upper()}{rare[1:]} {why}"]
     weak = f"Pairs of the draft alone would turn this red with probability {point.power:.2f} only: draw more."
+    if point.degrees < 1:
+        weak = "All pairs fall into one group: nothing can be told. Draw more, or from more tokens (top-k)."
     if live:
         return "pending", f"No difference from the model's distribution so far, after {drawn}", []
     if point.power < POWER:

@@ -34,7 +34,10 @@ function render({ model, el }) {
   });
   el.replaceChildren(root);
 
-  const holds = (field) => Object.entries(field.when ?? {}).every(([name, wanted]) => sameValue(values[name], wanted));
+  // A list in `when` names several values, any of which will do.
+  const agrees = (value, wanted) =>
+    Array.isArray(wanted) ? wanted.some((one) => sameValue(value, one)) : sameValue(value, wanted);
+  const holds = (field) => Object.entries(field.when ?? {}).every(([name, wanted]) => agrees(values[name], wanted));
 
   const flush = () => {
     const changed = {};

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from lab.decoding.drafts.base import Draft
+from lab.decoding.windows import most_gamma
 from lab.errors import BadInput, LabError, ModelError
 from lab.events import ModelFacts
 
@@ -64,6 +65,7 @@ class Source:
     Attributes:
         fresh: from the positions that a run may reach to a draft.
         title: for a person. notes: what a person should know. bytes: memory beyond the target.
+        most: tokens it can propose in a round, see `most_gamma`; None: as many as are asked for.
     """
 
     name: DraftName
@@ -72,6 +74,7 @@ class Source:
     notes: tuple[str, ...] = ()
     bytes: int = 0
     details: dict[str, str] = field(default_factory=dict)
+    most: int | None = None
 
 
 def why_not(facts: ModelFacts, wish: Wish) -> str:
@@ -88,6 +91,8 @@ def why_not(facts: ModelFacts, wish: Wish) -> str:
         return "No draft model is named."
     if wish.name == "retrieval" and wish.store.strip() and wish.store_text.strip():
         return "The store was given both a path and a text."
+    if wish.name == "retrieval" and wish.tree and any(layer.kind != "full" for layer in facts.layers):
+        return f"{name} cannot verify a tree in one pass: not all of its layers read the whole text."
     return ""
 
 
@@ -105,7 +110,7 @@ def check(facts: ModelFacts, wish: Wish) -> None:
         elif wish.name == "model":
             remedy = "Name a packaged model, a directory, a GGUF file or a hub id with the same tokenizer."
         elif wish.name == "retrieval":
-            remedy = "Give one of them."
+            remedy = "Verify a chain instead." if wish.tree and "tree" in reason else "Give one of them."
         raise BadInput(reason, remedy=remedy)
 
 
@@ -152,10 +157,12 @@ def _lookup(target: LoadedModel, wish: Wish) -> Generator[Stage, None, Source]:
 
 
 def _retrieval(target: LoadedModel, wish: Wish) -> Generator[Stage, None, Source]:
-    from lab.decoding.drafts.fit import check_store
+    from lab.decoding.drafts.fit import check_store, check_tree
     from lab.decoding.drafts.retrieval import RetrievalDraft
     from lab.decoding.drafts.store.build import open_store
 
+    if wish.tree and (reason := check_tree(target).reason):  # before the store is built: that takes a while
+        raise BadInput(reason, remedy="Verify a chain instead.")
     opening = open_store(
         target.tokenizer, tokenizer_name=target.facts.name, path=wish.store.strip(), text=wish.store_text
     )
@@ -200,7 +207,12 @@ def _model(target: LoadedModel, wish: Wish) -> Generator[Stage, None, Source]:
     first = ModelDraft(loaded, target, capacity=1)
     title = f"{TITLES['model']}: {loaded.facts.name}"
     return Source(
-        "model", title, lambda room: ModelDraft(loaded, target, capacity=room), first.notes, first.memory_bytes()
+        "model",
+        title,
+        lambda room: ModelDraft(loaded, target, capacity=room),
+        first.notes,
+        first.memory_bytes(),
+        most=most_gamma(loaded.facts),
     )
 
 

@@ -68,7 +68,7 @@ def check_tree(target: LoadedModel) -> Verdict:
         return Verdict()
     return Verdict(
         f"{target.facts.name} cannot verify a tree in one pass: not all of its layers read the whole text, or it "
-        "counts the positions itself. Choose a chain."
+        "counts the positions itself."
     )
 
 

@@ -7,27 +7,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from lab.decoding.beam.search import Tree
 from lab.decoding.beam.table import LESSON, NAMES, lesson_search
 from lab.errors import BadInput, NotFound, Unavailable
-from lab.experiments.base import RunContext
+from lab.experiments.base import Question, RunContext
 
 KEPT_TREE = "tree"
 
 
-class _Question(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PathQuestion(_Question):
+class PathQuestion(Question):
     """The whole text from the prompt to one node."""
 
     node: int = Field(0, ge=0, description="Node of the tree, 0 is the first.")
 
 
-class WorkedExampleQuestion(_Question):
+class WorkedExampleQuestion(Question):
     """The lesson's two-step example, by the same search on its table. Nothing to choose."""
 
 

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from lab.errors import BadInput, NotFound, Unavailable
 from lab.events import ArrayData, ModelFacts
-from lab.experiments.base import RunContext
+from lab.experiments.base import Question, RunContext
 from lab.kv_cache.example import three_token_example
 from lab.kv_cache.formula import CACHE_DTYPES, bytes_per_token, cache_bytes, cache_dtype, computations, layer_shapes
 from lab.kv_cache.presets import known_model
@@ -23,11 +23,7 @@ KEPT_CACHE = "cache"
 MAX_POSITIONS = 40_000
 
 
-class _Question(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class AttentionQuestion(_Question):
+class AttentionQuestion(Question):
     """Which positions one head of one layer read in the pass that made new token `index`."""
 
     index: int = Field(0, ge=0, description="New token, 0 is the first.")
@@ -35,7 +31,7 @@ class AttentionQuestion(_Question):
     head: int = Field(0, ge=0, description="Query head, 0 is the first.")
 
 
-class WhatIfQuestion(_Question):
+class WhatIfQuestion(Question):
     """The same model with another cache, by formula."""
 
     window: int = Field(1024, ge=1, le=MAX_CONTEXT, description="Window of every layer, positions.")
@@ -46,7 +42,7 @@ class WhatIfQuestion(_Question):
     )
 
 
-class WorkedExampleQuestion(_Question):
+class WorkedExampleQuestion(Question):
     """The lesson's three-token example and its figures. Nothing to choose."""
 
 

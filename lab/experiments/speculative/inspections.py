@@ -6,22 +6,18 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from lab.errors import NotFound, Unavailable
 from lab.events import ModelFacts
-from lab.experiments.base import RunContext
+from lab.experiments.base import Question, RunContext
 from lab.experiments.speculative.positions import KEPT_POSITIONS, Positions
 from lab.experiments.speculative.translate import shares_of
 
 MOST_TOKENS = 96
 
 
-class _Question(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PositionQuestion(_Question):
+class PositionQuestion(Question):
     """p, q and the residual at one judged position, more tokens of it than the event shows."""
 
     round: int = Field(0, ge=0, description="Round, 0 is the first.")
@@ -29,7 +25,7 @@ class PositionQuestion(_Question):
     tokens: int = Field(32, ge=1, le=MOST_TOKENS, description="How many tokens at most.")
 
 
-class WorkedExampleQuestion(_Question):
+class WorkedExampleQuestion(Question):
     """The lesson's three-token example and its figures. Nothing to choose."""
 
 

@@ -92,6 +92,16 @@ class Measured:
         if self.setup.params.do_sample:
             faults = self.rule.faults
             wrong = len({id(fault) for fault in faults})
+            if not self.rule.positions:
+                return Proof(
+                    verdict="unproven",
+                    claim=DRAWN,
+                    compared=0,
+                    matched=0,
+                    unit="positions",
+                    explanation="No round was made, so there is nothing to compare.",
+                    detail={"runs": self.runs},
+                )
             return Proof(
                 verdict="different" if faults else "equal",
                 claim=DRAWN,

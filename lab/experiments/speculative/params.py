@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lab.decoding.windows import most_gamma
 from lab.events import ModelFacts
 from lab.experiments import fields
 from lab.experiments.base import Preset
@@ -179,6 +180,14 @@ class SpeculativeParams(SamplingParams):
         fields = schema["properties"]
         fields["exit_layer"]["maximum"] = len(facts.layers)
         fields["exit_layer"]["default"] = min(fields["exit_layer"]["default"], max(1, len(facts.layers) * 2 // 3))
+        most = most_gamma(facts)
+        if most is not None and most < MAX_GAMMA:
+            reason = f"{facts.name} has a sliding window of {most + 2} positions: rejected tokens must still be in it."
+            fields["gamma"]["maximum"] = max(1, most)
+            fields["gamma"]["default"] = min(fields["gamma"]["default"], max(1, most))
+            fields["adaptive"]["disabled"] = reason
+        if any(layer.kind != "full" for layer in facts.layers):
+            fields["tree"]["disabled"] = f"Not all layers of {facts.name} read the whole text."
         reasons = impossible(facts)
         if "early_exit" in reasons:
             fields["exit_layer"]["disabled"] = reasons["early_exit"]

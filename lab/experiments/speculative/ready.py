@@ -7,7 +7,7 @@ from collections.abc import Generator
 from lab.decoding.drafts.choose import Source, make_ready
 from lab.events import Event, Progress
 from lab.experiments.speculative.params import DraftName
-from lab.experiments.speculative.setup import Setup
+from lab.experiments.speculative.setup import Setup, check_gamma
 
 
 def draft_ready(setup: Setup, name: DraftName | None = None) -> Generator[Event | None, None, Source]:
@@ -23,5 +23,6 @@ def draft_ready(setup: Setup, name: DraftName | None = None) -> Generator[Event 
             stage = next(making)
         except StopIteration as end:
             source: Source = end.value
+            check_gamma(setup.params, source.most, f"The draft ({source.title})")
             return source
         yield Progress(stage=stage.words, done=round(100 * (stage.fraction or 0.0)), total=100)

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from lab.decoding.drafts.choose import check
+from lab.decoding.windows import most_gamma
 from lab.errors import BadInput
 from lab.events import ModelFacts
 from lab.experiments.base import RunContext, RunGenerator
@@ -16,7 +17,7 @@ from lab.experiments.speculative.drafts import rank_drafts
 from lab.experiments.speculative.inspections import INSPECTIONS
 from lab.experiments.speculative.inspections import inspect as answer
 from lab.experiments.speculative.params import SpeculativeParams
-from lab.experiments.speculative.setup import Setup, wish_of
+from lab.experiments.speculative.setup import Setup, check_gamma, wish_of
 from lab.experiments.speculative.sweep import sweep
 from lab.experiments.speculative.trial import run_trial
 
@@ -64,6 +65,12 @@ _TASKS: dict[str, Callable[[Setup], RunGenerator]] = {
 
 def _check(facts: ModelFacts, params: SpeculativeParams) -> None:
     params.check_prompt(facts)
+    check_gamma(params, most_gamma(facts), facts.name)
+    if params.task in ("sweep", "drafts") and params.max_new_tokens < 2:
+        raise BadInput(
+            f"The task {params.task!r} measures rounds, and the first new token comes without one.",
+            remedy="Ask for at least 2 new tokens.",
+        )
     if params.task != "drafts":
         check(facts, wish_of(params))
     _check_mistake(params)

@@ -9,8 +9,9 @@ from lab.decoding.distribution import Distribution
 from lab.decoding.drafts.choose import Source, Wish
 from lab.decoding.processors import Repetition
 from lab.decoding.sampling import Sampling
+from lab.errors import BadInput
 from lab.experiments.base import RunContext
-from lab.experiments.speculative.params import DraftName, SpeculativeParams
+from lab.experiments.speculative.params import MAX_GAMMA, DraftName, SpeculativeParams
 from lab.models.loading import LoadedModel
 
 _TEXTS = 20_000
@@ -67,6 +68,27 @@ class Plan:
     source: Source
     gamma: int
     adaptive: bool = False
+
+
+def check_gamma(params: SpeculativeParams, most: int | None, who: str) -> None:
+    """Refuse to propose more tokens in a round than can be taken back, see `most_gamma`. A sweep chooses its own.
+
+    Raises:
+        BadInput: with the limit.
+    """
+    asked = MAX_GAMMA if params.adaptive else params.gamma
+    if most is None or params.task == "trial" or (params.task == "sweep" and most >= 1) or asked <= most:
+        return
+    window = f"{who} has layers with a sliding window of {most + 2} positions"
+    if most < 1:
+        raise BadInput(
+            f"{window}: no rejected token can be taken back out of it.", remedy="Use a model with a wider window."
+        )
+    what = f"γ adapts itself up to {MAX_GAMMA}" if params.adaptive else f"γ is {params.gamma}"
+    raise BadInput(
+        f"{window}, so at most {most} proposed tokens can be taken back, and {what}.",
+        remedy=f"Choose a γ of at most {most}" + (", and do not let it adapt." if params.adaptive else "."),
+    )
 
 
 def distribution_of(params: SpeculativeParams, prompt_length: int, ends: tuple[int, ...]) -> Distribution:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from lab.decoding.speculative.figures import Tally
+from lab.decoding.windows import most_gamma
 from lab.events import Progress
 from lab.events.speculative import DraftReady, SweepPoint
 from lab.experiments.base import Outcome, RunGenerator
@@ -26,13 +27,15 @@ def sweep(setup: Setup) -> RunGenerator:
     source = yield from draft_ready(setup)
     yield DraftReady(draft=source.name, title=source.title, notes=source.notes, bytes=source.bytes)
     measured, took = Measured(setup), Took()
-    for number, gamma in enumerate(GAMMAS):
-        yield Progress(stage=f"proposing {gamma} at a time", done=number, total=len(GAMMAS))
+    limits = [most for most in (most_gamma(setup.loaded.facts), source.most) if most is not None]
+    gammas = [gamma for gamma in GAMMAS if gamma <= min(limits, default=MAX_GAMMA)]
+    for number, gamma in enumerate(gammas):
+        yield Progress(stage=f"proposing {gamma} at a time", done=number, total=len(gammas))
         tally, plain_ms = Tally(source.name, gamma), list[float]()
         with closing(measured.pair(Plan(source, gamma), prompt_ids, (tally,), (plain_ms,))) as running:
             took = yield from running
         yield SweepPoint(gamma=gamma, figures=figures_event(tally, plain_ms))
-    yield Progress(stage="done", done=len(GAMMAS), total=len(GAMMAS))
+    yield Progress(stage="done", done=len(gammas), total=len(gammas))
     yield measured.proof()
     text = "".join(token_texts(setup.loaded.tokenizer, took.token_ids))
     return Outcome(token_ids=tuple(took.token_ids), text=text)

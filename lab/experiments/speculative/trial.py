@@ -20,7 +20,7 @@ from lab.decoding.speculative.identity import emitted, largest_difference
 from lab.decoding.speculative.loop import prefill
 from lab.decoding.speculative.trial import RED, Trial, TrialFigures, firsts_wanted
 from lab.events import Event, Progress, Proof
-from lab.events.speculative import DraftReady, IdentityShown, TrialPoint
+from lab.events.speculative import DraftReady, IdentityShown, TrialPoint, chi_square_in_words
 from lab.experiments.base import Outcome, RunGenerator
 from lab.experiments.reading import read_prompt
 from lab.experiments.speculative.place import FAR, Place, search
@@ -120,17 +120,18 @@ class _TrialRun:
             "target_passes": self.passes,
             "first_red_after": self.red_at or None,
         }
-        figures = f"chi-square {point.statistic:,.0f} at {point.degrees} degrees of freedom"
+        figures = chi_square_in_words(point.statistic, point.degrees)
         if point.red:
+            chance = f" An exact rule reaches that with a probability of {_small(point.p_value)}."
             return Proof(
                 verdict="different",
                 claim=CLAIM,
                 compared=point.runs,
                 matched=0,
                 unit="pairs",
-                explanation=f"The pairs do not follow p: {figures}, which an exact rule reaches with a probability of "
-                f"{_small(point.p_value)}. Their total variation from p is {point.total_variation:.3f}, and chance "
-                f"alone makes {point.expected_variation:.3f}.",
+                explanation=f"The pairs do not follow p: {figures}.{chance if point.degrees else ''} Their total "
+                f"variation from p is {point.total_variation:.3f}, and chance alone makes "
+                f"{point.expected_variation:.3f}.",
                 detail=detail,
             )
         if point.degrees < 1:
