@@ -1,6 +1,6 @@
 """Scales, zero points and codes of a grid: the arithmetic that every affine method shares.
 
-Round to nearest (ties to even, as `torch.round`), scales in fp32 rounded to their stored format before a code is
+Round to nearest (ties to even, as `torch.round`), scales in fp32 rounded up to their stored format before a code is
 made. Groups lie along the input; a smaller last group is padded with its own last weight, which changes neither its
 minimum nor its maximum.
 """
@@ -17,6 +17,8 @@ from lab.quantization.grid import SCALE_BITS, Grid
 from lab.quantization.quantized import Storage
 
 _FORMATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+_NOISE = 2.0**-20
+"""Relative: what fp32 may leave of a scale that was a number of its format once."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +26,19 @@ class Affine:
     """Scales and zero points of a matrix's groups.
 
     Attributes:
-        scale: (rows, groups) fp32 as stored; (1, 1) for a whole tensor. 0 where a group is kept at its offset.
+        scale: (rows, groups) fp32 as stored; (1, 1) for a whole tensor. 0 where all of a group is one level.
         offset: (rows, groups) fp32: the integer zero point of "asymmetric", the minimum of "float_minimum"; None for
             the symmetric kinds.
     """
 
     scale: Tensor
     offset: Tensor | None = None
+
+    def part(self, rows: slice = slice(None), groups: slice = slice(None)) -> Affine:
+        """Those of some rows and groups; of a whole tensor's (1, 1), the same again."""
+        if self.scale.numel() == 1:
+            return self
+        return Affine(self.scale[rows, groups], None if self.offset is None else self.offset[rows, groups])
 
 
 def grouped(weight: Tensor, grid: Grid) -> Tensor:
@@ -55,8 +63,9 @@ def ungrouped(groups: Tensor, shape: tuple[int, int]) -> Tensor:
 def affine_of_range(low: Tensor, high: Tensor, grid: Grid) -> Affine:
     """Scales and zero points for groups that reach from `low` to `high`, both (rows, groups) fp32.
 
-    A group whose scale would be below the smallest normal number of its format is kept at its offset (0, or its
-    minimum): nothing is divided by a number that lost its bits.
+    Stored scales are rounded up and minima down, so that the levels still reach both ends: no weight of the range is
+    more than s / 2 from a level. A scale below the smallest normal number of its format is raised to it; it is 0 only
+    where the range is a single point, which then is the group's level: 0, or its minimum.
 
     Raises:
         BadInput: a scale or minimum beyond what its format can hold.
@@ -66,28 +75,36 @@ def affine_of_range(low: Tensor, high: Tensor, grid: Grid) -> Affine:
     if grid.kind == "absmax":
         scale = torch.maximum(low.abs(), high.abs()) / grid.highest
     elif grid.kind == "full_range":
-        scale = 2.0 * torch.maximum(low.abs(), high.abs()) / levels
-    elif grid.kind == "asymmetric":
-        low, high = low.clamp(max=0.0), high.clamp(min=0.0)
-        scale = (high - low) / levels
+        scale = torch.maximum(low.abs(), high.abs()) / (levels / 2)
     else:
-        scale = (high - low) / levels
-        offset = _stored(low, grid)
-    scale = _stored(scale, grid)
+        if grid.kind == "asymmetric":
+            low, high = low.clamp(max=0.0), high.clamp(min=0.0)
+        else:
+            low = offset = _stored_down(low, grid)
+        scale = (high / 2 - low / 2) / (levels / 2)  # halves: the difference itself could overflow
+    scale = _stored_up(scale, grid)
     if grid.kind == "asymmetric":
         offset = torch.where(scale > 0, -low / scale, 0.0).round_().clamp_(0, levels)
     return Affine(scale, offset)
+
+
+def shrunk(low: Tensor, high: Tensor, grid: Grid, ratio: float | Tensor) -> tuple[Tensor, Tensor]:
+    """A range made smaller by `ratio`, a number or (rows, groups): towards zero, or for "float_minimum" its middle."""
+    if grid.kind != "float_minimum":
+        return low * ratio, high * ratio
+    margin = (high / 2 - low / 2) * (1.0 - ratio)
+    return low + margin, high - margin
 
 
 def affine_of(weight: Tensor, grid: Grid, ratio: float | Tensor = 1.0) -> Affine:
     """Scales and zero points of `weight`, (rows, columns).
 
     Args:
-        ratio: both ends of each group's range are multiplied by it before the scale is taken: a number, or
+        ratio: each group's range is made smaller by it before the scale is taken, see `shrunk`: a number, or
             (rows, groups). Weights beyond are clipped.
     """
     low, high = torch.aminmax(grouped(weight, grid), dim=-1)
-    return affine_of_range(low * ratio, high * ratio, grid)
+    return affine_of_range(*shrunk(low, high, grid, ratio), grid)
 
 
 def encode_groups(groups: Tensor, affine: Affine, grid: Grid) -> Tensor:
@@ -170,15 +187,43 @@ class AffineWeight:
         return weight if self.channel_scales is None else weight / self.channel_scales
 
 
-def _stored(values: Tensor, grid: Grid) -> Tensor:
-    """`values` as their format holds them, in fp32; magnitudes below the smallest normal number become 0."""
+def smallest_scale(grid: Grid) -> float:
+    """The smallest scale but 0 that a grid can store."""
+    return float(torch.finfo(_FORMATS[grid.scale_format]).tiny)
+
+
+def _stored_up(values: Tensor, grid: Grid) -> Tensor:
+    """Scales, 0 or more, rounded up to their format, in fp32: none is below its smallest normal number but 0 itself."""
+    form, kept = _rounded(values, grid)
+    if form.itemsize == 2:
+        # What exceeds a number of the format by fp32's own rounding only is that number: a grid finds itself again.
+        short = kept.float() < values * (1.0 - _NOISE)
+        kept = (kept.view(torch.int16) + short).view(form)
+    return kept.float().clamp(min=torch.finfo(form).tiny).mul_(values > 0)
+
+
+def _stored_down(values: Tensor, grid: Grid) -> Tensor:
+    """Minima rounded down to their format, in fp32; magnitudes below the smallest normal number are 0 or minus it."""
+    form, kept = _rounded(values, grid)
+    tiny = torch.finfo(form).tiny
+    if form.itemsize == 2:
+        # Of two bytes read as an integer, one more is the next number away from zero.
+        step = torch.where(values < 0, 1, -1).to(torch.int16) * (kept.float() > values)
+        kept = (kept.view(torch.int16) + step).view(form)
+    wide = kept.float()
+    small = torch.where(values < 0, -tiny, 0.0)
+    return torch.where(wide.abs() < tiny, small, wide)
+
+
+def _rounded(values: Tensor, grid: Grid) -> tuple[torch.dtype, Tensor]:
     form = _FORMATS[grid.scale_format]
     info = torch.finfo(form)
-    if bool((values.abs() > info.max).any()):
-        worst = float(values.abs().max())
+    # `not <=` also holds for NaN
+    worst = float(values.abs().max())
+    if not worst <= info.max:
+        other = "Store scales as float32." if grid.scale_format != "float32" else "Use weights of a usual size."
         raise BadInput(
             f"A scale or minimum of {worst:.3g} is beyond {grid.scale_format}, whose largest number is {info.max:.3g}.",
-            remedy="Store scales as float32.",
+            remedy=other,
         )
-    kept = values.to(form).float()
-    return torch.where(kept.abs() >= info.tiny, kept, torch.zeros_like(kept))
+    return form, values.to(form)

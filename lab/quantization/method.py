@@ -48,8 +48,12 @@ class Method(Protocol):
 
     name: ClassVar[str]
     label: ClassVar[str]
-    wants_inputs: ClassVar[bool]
-    wants_hessian: ClassVar[bool]
+
+    @property
+    def wants_inputs(self) -> bool: ...
+
+    @property
+    def wants_hessian(self) -> bool: ...
 
     def quantize(self, weight: Tensor, inputs: LayerInputs | None = None) -> Quantizing:
         """Quantize `weight`, (out, in), any floating dtype.

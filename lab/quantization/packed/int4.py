@@ -12,12 +12,13 @@ holds are the canonical codes, packed at load.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lab.errors import BadInput
-from lab.quantization.packed.checks import SMALLEST_NORMAL, check_weight
+from lab.quantization.checks import SMALLEST_NORMAL, check_weight
 
 LEVELS = 15
 MIDDLE = 8
@@ -92,6 +93,9 @@ class Int4Weight:
         """Of memory taken: the canonical codes and the kernel's own order of them."""
         packed = 0 if self.packed is None else self.packed.numel() * self.packed.element_size()
         return self.bytes + packed + 2 * self.scales_zeros.numel()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Int4Weight:
+        return self  # nothing changes it: shells share it as they share tensors
 
     def multiply(self, x: Tensor) -> Tensor:
         """(rows, in) bf16 times the matrix: (rows, out) bf16, by the packed kernel."""

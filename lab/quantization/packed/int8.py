@@ -8,12 +8,13 @@ Source of the scheme: LLM.int8 (Dettmers et al. 2022), its vector-wise rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lab.errors import BadInput
-from lab.quantization.packed.checks import SMALLEST_NORMAL, check_weight
+from lab.quantization.checks import SMALLEST_NORMAL, check_weight
 
 LARGEST = 127
 WIDTH = 32
@@ -50,6 +51,9 @@ class Int8Weight:
     def resident_bytes(self) -> int:
         """Of memory taken: the codes are also what the kernel reads."""
         return self.bytes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Int8Weight:
+        return self  # nothing changes it: shells share it as they share tensors
 
     def multiply(self, x: Tensor) -> Tensor:
         """(rows, in) bf16 times the matrix: (rows, out) bf16, by the packed kernel."""

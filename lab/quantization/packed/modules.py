@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -65,6 +65,7 @@ class PackedLinear(nn.Module):
         self.weight_codes = weight
         self.bias_values = None if bias is None else bias.detach()
         self.out_features, self.in_features = weight.shape
+        self.token_kernel: object | None = None  # for one token, made by `token.making_kernels`
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) to (..., out)."""
@@ -78,33 +79,35 @@ class PackedLinear(nn.Module):
             product = product + self.bias_values
         return product.view(*x.shape[:-1], self.out_features)
 
+    @staticmethod
+    def token_products(
+        modules: Sequence[PackedLinear], x: Tensor, y: Tensor, *, add: bool
+    ) -> list[Callable[[], None]] | None:
+        """One token through modules that read the same, from one fixed buffer into another: see `token`.
+
+        None where the kernel cannot take it as it is: off the CPU, or with a bias.
+        """
+        if x.device.type != "cpu" or any(module.bias_values is not None for module in modules):
+            return None
+        from lab.quantization.packed.token import token_products
+
+        return token_products(modules, x, y, add=add)
+
     def token_product(self, x: Tensor, y: Tensor, *, add: bool) -> Callable[[], None]:
-        """One token from one fixed buffer into another, with as few operations as it takes.
+        """One token from one fixed buffer into another.
 
         Args:
             x: (in,) contiguous, read at each call.
             y: (out,) contiguous, written at each call.
             add: add to `y` instead of overwriting it.
         """
-        weight, across = self.weight_codes, x.view(1, -1)
-        rounded = across.new_empty(across.shape, dtype=torch.bfloat16)
-        row = y.view(1, -1)
-        if x.device.type != "cpu" or self.bias_values is not None:
-
-            def plain() -> None:
-                if add:
-                    row.add_(self(across))
-                else:
-                    row.copy_(self(across))
-
-            return plain
+        across, row = x.view(1, -1), y.view(1, -1)
 
         def product() -> None:
-            rounded.copy_(across)
             if add:
-                row.add_(weight.multiply(rounded))
+                row.add_(self(across))
             else:
-                row.copy_(weight.multiply(rounded))
+                row.copy_(self(across))
 
         return product
 

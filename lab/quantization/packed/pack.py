@@ -11,9 +11,11 @@ from transformers import PreTrainedModel
 
 from lab.errors import BadInput, shown
 from lab.models.shell import make_shell
-from lab.quantization.packed.int4 import GROUP_SIZES, ROWS, quantize_int4
-from lab.quantization.packed.int8 import WIDTH, quantize_int8
+from lab.quantization.packed.int4 import GROUP_SIZES, ROWS
+from lab.quantization.packed.int8 import WIDTH
 from lab.quantization.packed.modules import PackedLinear, PackedWeight
+from lab.quantization.packed.sliced import packing_int4, packing_int8
+from lab.quantization.packed.token import making_kernels
 
 Bits = Literal[4, 8]
 DEFAULT_GROUP = 32
@@ -44,7 +46,7 @@ class Packed:
 def packing(
     model: nn.Module, bits: Bits, *, group_size: int = DEFAULT_GROUP, head: bool = True
 ) -> Generator[None, None, Packed]:
-    """As `pack_shell`, pausing after each module (the head of a large vocabulary takes the longest)."""
+    """As `pack_shell`, pausing after each module, and inside a large one."""
     if bits not in (4, 8):
         raise BadInput(f"There is no packed kernel for {shown(bits)} bits.", remedy="Choose 4 or 8.")
     shell = make_shell(model)
@@ -62,9 +64,11 @@ def packing(
         if reason:
             skipped.append((name, reason))
             continue
-        weight: PackedWeight = (
-            quantize_int8(module.weight, name) if bits == 8 else quantize_int4(module.weight, group_size, name)
-        )
+        weight: PackedWeight
+        if bits == 8:
+            weight = yield from packing_int8(module.weight, name)
+        else:
+            weight = yield from packing_int4(module.weight, group_size, name)
         weights.append(weight)
         dense_bytes += module.weight.numel() * module.weight.element_size()
         shell.set_submodule(name, PackedLinear(weight, module.bias))
@@ -73,12 +77,13 @@ def packing(
     if not packed:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
         raise BadInput(f"No module could be packed to {bits} bits. {reasons}", remedy="Choose another model.")
+    kernels = yield from making_kernels(shell)
     return Packed(
         shell,
         tuple(packed),
         tuple(skipped),
         sum(w.bytes for w in weights),
-        sum(w.resident_bytes for w in weights),
+        sum(w.resident_bytes for w in weights) + kernels,
         dense_bytes,
     )
 

@@ -1,0 +1,180 @@
+"""A quantized model as a directory: written whole or not at all.
+
+It holds `quantized.safetensors` (canonical codes and scales, and what stayed dense), the config, the tokenizer and a
+card. Nothing in it is in a processor's own order: packing happens at load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lab.errors import BadInput, ModelError, shown
+from lab.models.atomic import file_lock
+from lab.models.loading import LoadedModel
+from lab.quantization.card import WEIGHTS, Card, write_card
+from lab.quantization.packed_file import to_file
+from lab.quantization.whole_model import WholeModel
+
+MIB = 1 << 20
+ROOM_BYTES = 16 * MIB
+"""Tokenizer, config and card."""
+_PARTIAL = ".partial-"
+
+
+def check_out(out: Path) -> None:
+    """Refuse a place that cannot be written, before work begins.
+
+    Raises:
+        BadInput: it exists, or its parent is missing or cannot be written.
+    """
+    name = shown(str(out), 200)
+    if out.exists() or out.is_symlink():
+        raise BadInput(f"{name} exists already.", remedy="Choose another directory, or remove it first.")
+    parent = out.absolute().parent
+    if not parent.is_dir():
+        raise BadInput(f"{name} cannot be made: {shown(str(parent), 200)} is no directory.", remedy="Make it first.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise BadInput(
+            f"{name} cannot be made: {shown(str(parent), 200)} cannot be written.", remedy="Choose another place."
+        )
+
+
+def write_quantized(
+    out: Path,
+    loaded: LoadedModel,
+    made: WholeModel,
+    *,
+    method: str,
+    settings: dict[str, Any],
+    calibration: dict[str, Any],
+    figures: dict[str, Any],
+) -> Card:
+    """Write a quantized model to `out`, which must not exist.
+
+    It is filled under another name beside it and renamed at the end. What a killed process left so is removed by
+    the next one that writes there.
+
+    Args:
+        loaded: the dense model.
+        made: with the codes of its modules kept.
+        method, settings, calibration, figures: for the card; see `Card`.
+
+    Raises:
+        BadInput: `out` exists or cannot be made.
+        ModelError: the disk is full or fails; nothing is left.
+    """
+    check_out(out)
+    tensors, modules = _tensors(made)
+    _require_disk(out, sum(t.nbytes for t in tensors.values()))
+    with _filled(out) as partial:
+        save_file(tensors, str(partial / WEIGHTS), metadata={"format": "pt", "lab": "quantized"})
+        (partial / WEIGHTS).chmod(0o644)
+        shell: Any = made.shell
+        shell.config.save_pretrained(partial)
+        generation = getattr(shell, "generation_config", None)
+        if generation is not None:
+            generation.save_pretrained(partial)
+        loaded.tokenizer.save_pretrained(partial)
+        card = Card(
+            model=loaded.facts,
+            method=method,
+            settings=settings,
+            calibration=calibration,
+            figures=figures,
+            modules=modules,
+            skipped={part.name: part.reason for part in made.coverage.skipped},
+            file_sha256=sha256_of(partial / WEIGHTS),
+            versions={"torch": torch.__version__},
+        )
+        write_card(partial, card)
+    return card
+
+
+def sha256_of(file: Path) -> str:
+    """Hex digest of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _tensors(made: WholeModel) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
+    """Every tensor of the file by name, and how each quantized module is read. Tied tensors are kept once."""
+    tensors: dict[str, Tensor] = {}
+    modules: dict[str, dict[str, Any]] = {}
+    parts = dict(made.shell.named_modules())
+    for result in made.modules:
+        if result.quantized is None:
+            raise AssertionError("the codes were kept")
+        stored, described = to_file(result.quantized)
+        tensors.update({f"{result.name}.{name}": tensor.contiguous() for name, tensor in stored.items()})
+        modules[result.name] = {
+            **described,
+            "transposed": type(parts[result.name]).__name__ == "Conv1D",
+            "bits_per_weight": result.storage.bits_per_weight,
+            "weight_error": result.weight_error,
+            "output_error": result.output_error,
+        }
+    seen: set[tuple[int, tuple[int, ...]]] = set()
+    for name, tensor in made.shell.state_dict().items():
+        key = (tensor.data_ptr(), tuple(tensor.shape))
+        if name.removesuffix(".weight") in modules or key in seen:
+            continue
+        seen.add(key)
+        tensors[name] = tensor.detach().cpu().contiguous()
+    return tensors, modules
+
+
+def _require_disk(out: Path, needed: int) -> None:
+    free = shutil.disk_usage(out.absolute().parent).free
+    if needed + ROOM_BYTES > free:
+        raise ModelError(
+            f"{out.name} needs about {(needed + ROOM_BYTES) / MIB:,.0f} MiB, but {free / MIB:,.0f} MiB are free there.",
+            remedy="Free some space, or choose a directory on another disk.",
+        )
+
+
+@contextlib.contextmanager
+def _filled(out: Path) -> Iterator[Path]:
+    """An empty directory beside `out` that becomes `out` if the block ends well, and goes if it does not."""
+    lock = out.with_name(f".{out.name}.lock")
+    try:
+        with file_lock(lock):
+            for leftover in out.parent.glob(f"{_PARTIAL}{out.name}-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            partial = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{out.name}-", dir=out.absolute().parent))
+            try:
+                yield partial
+                for path in partial.iterdir():
+                    # A rename can reach the disk before the data does.
+                    with path.open("rb") as file:
+                        os.fsync(file.fileno())
+                partial.chmod(0o755)
+                partial.rename(out)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+                lock.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise BadInput(f"{out.name} was made by another process meanwhile.", remedy="Choose another.") from None
+        raise _not_written(out, error.strerror or str(error)) from error
+    except SafetensorError as error:
+        raise _not_written(out, str(error)[:200]) from error
+
+
+def _not_written(out: Path, reason: str) -> ModelError:
+    return ModelError(
+        f"{out.name} cannot be written: {reason}. Nothing of it was left.",
+        remedy="Free some space, or choose a directory on another disk.",
+    )

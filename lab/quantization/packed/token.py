@@ -1,0 +1,75 @@
+"""One token through packed modules that read the same: fused where a kernel was made for it, else one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lab.quantization.packed.halves import HalvesKernel, has_kernel
+from lab.quantization.packed.int8 import Int8Weight
+from lab.quantization.packed.modules import PackedLinear, PackedWeight
+
+TOGETHER = (("q_proj", "v_proj", "k_proj"), ("gate_proj", "up_proj"))
+"""Modules of one parent that read the same input, in the order in which the fast path wants their results."""
+
+
+def making_kernels(shell: nn.Module) -> Generator[None, None, int]:
+    """Make the token kernels of a shell's int8 modules, one a step; gives the bytes they take."""
+    taken = 0
+    if not has_kernel():
+        return taken
+    for parent in list(shell.modules()):
+        children = dict(parent.named_children())
+        groups = [names for names in TOGETHER if all(name in children for name in names)]
+        grouped = {name for names in groups for name in names}
+        for names in (*groups, *((name,) for name in children if name not in grouped)):
+            modules = [m for name in names if isinstance(m := children[name], PackedLinear)]
+            weights = [
+                w for m in modules if isinstance(w := m.weight_codes, Int8Weight) and w.codes.device.type == "cpu"
+            ]
+            if len(weights) < len(names):
+                continue
+            kernel = HalvesKernel(weights)
+            for module in modules:
+                module.token_kernel = kernel
+            taken += kernel.resident_bytes
+            yield
+    return taken
+
+
+def token_products(modules: Sequence[PackedLinear], x: Tensor, y: Tensor, *, add: bool) -> list[Callable[[], None]]:
+    """Products of packed modules without bias, on the CPU, on the same token; their results side by side in `y`.
+
+    Args:
+        x: (in,) contiguous, read at each call.
+        y: (out,) contiguous, written at each call.
+        add: add to `y` instead of overwriting it.
+    """
+    weights = [module.weight_codes for module in modules]
+    kernel = modules[0].token_kernel
+    if isinstance(kernel, HalvesKernel) and list(map(id, kernel.weights)) == list(map(id, weights)):
+        return [kernel.product(x, y, add=add)]
+    across = x.view(1, -1)
+    rounded = torch.empty(across.shape, dtype=torch.bfloat16)
+
+    parts = torch.split(y.view(1, -1), [weight.shape[0] for weight in weights], dim=1)  # type: ignore[no-untyped-call]
+    products = [_product(w, rounded, part, add=add) for w, part in zip(weights, parts, strict=True)]
+    first = products[0]
+
+    def take_and_multiply() -> None:
+        rounded.copy_(across)
+        first()
+
+    return [take_and_multiply, *products[1:]]
+
+
+def _product(weight: PackedWeight, rounded: Tensor, row: Tensor, *, add: bool) -> Callable[[], None]:
+    def write() -> None:
+        row.copy_(weight.multiply(rounded))
+
+    def added() -> None:
+        row.add_(weight.multiply(rounded))
+
+    return added if add else write
