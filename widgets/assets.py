@@ -23,8 +23,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     "beam_shelf": ("token_text",),
     "beam_tree": ("token_text", "picture", "beam_layout", "beam_words", "beam_chips"),
     "controls": ("fields",),
+    "histogram_rows": ("picture", "dom_picture"),
     "round_rows": ("picture", "dom_picture"),
     "token_strip": ("token_text",),
+    "word_pairs": ("token_text",),
 }
 """Files that belong to a module and stand before it."""
 

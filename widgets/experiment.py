@@ -106,6 +106,7 @@ VIEWS = {
     "kv_cache": "widgets.kv_cache.views:KVCacheViews",
     "beam_search": "widgets.beam_search.views:BeamSearchViews",
     "speculative": "widgets.speculative.views:SpeculativeViews",
+    "quantization": "widgets.quantization.views:QuantizationViews",
 }
 
 

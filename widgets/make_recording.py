@@ -1,29 +1,48 @@
 """Record the run that a page shows first: `python -m widgets.make_recording kv_cache`.
 
-Runs the experiment's defaults on the packaged model, asks what the page asks, and writes the recording
-and its poster into `widgets/recordings`.
+Runs the experiment's defaults on the packaged model, asks what the page asks when the run has ended and what
+`QUESTIONS` names besides, and writes the recording and its poster into `widgets/recordings`.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lab.backend.connect import connect
-from lab.backend.protocol import InspectRequest, RunRequest
-from lab.events import Recording, RunFinished, RunStarted
+from lab.backend.protocol import Backend, InspectRequest, RunRequest
+from lab.events import Event, Recording, RunFinished, RunStarted
 from lab.events.recording import Inspection, atomic_write
+from widgets.experiment import Desk, build_views
 from widgets.poster import poster_html
 
 FOLDER = Path(__file__).parent / "recordings"
+_HISTOGRAM: dict[str, Any] = {
+    "layer": 0,
+    "projection": "q_proj",
+    "method": "nearest",
+    "bits": 4,
+    "kind": "absmax",
+    "scale_format": "float16",
+    "group_sizes": ["row", "288", "192", "64", "32", "16"],
+}
+_MOVED: tuple[dict[str, Any], ...] = (
+    *({"bits": bits} for bits in (2, 3, 5, 6, 7, 8)),
+    {"kind": "float_minimum"},
+    *({"layer": layer} for layer in (1, 14, 29)),
+)
 QUESTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     "kv_cache": (("worked_example", {}), ("what_if", {"window": 1024, "batch": 1})),
     "beam_search": (("worked_example", {}),),
     "speculative": (("worked_example", {}),),
+    "quantization": tuple(("histogram", {**_HISTOGRAM, **changes}) for changes in _MOVED),
 }
+"""What a visitor is likely to ask of the page before a kernel is there: its sliders."""
 
 
 def main() -> int:
@@ -41,13 +60,34 @@ def main() -> int:
             params=params,
             answer=backend.inspect(InspectRequest(experiment=experiment, name=name, params=params)),
         )
-        for name, params in QUESTIONS[experiment]
+        for name, params in [*QUESTIONS[experiment], *_of_the_page(backend, experiment, events)]
     )
     recording = Recording(tuple(events), asked)
     recording.save(FOLDER / f"{experiment}.safetensors")
     atomic_write(FOLDER / f"{experiment}.html", poster_html(experiment, recording).encode("utf-8", "replace"))
     backend.close()
     return 0
+
+
+def _of_the_page(backend: Backend, experiment: str, events: list[Event]) -> list[tuple[str, dict[str, Any]]]:
+    """What the page itself asks of the model when the run has ended, beside `QUESTIONS`."""
+    wanted: list[tuple[str, dict[str, Any]]] = []
+
+    def ask(name: str, params: dict[str, Any], reply: Callable[..., None], *, of_run: bool) -> None:
+        if of_run:  # such answers are recorded where a visitor's run is
+            reply(None, "")
+            return
+        if (name, params) not in [*wanted, *QUESTIONS[experiment]]:
+            wanted.append((name, params))
+        reply(backend.inspect(InspectRequest(experiment=experiment, name=name, params=params)), "")
+
+    views = build_views(experiment, Desk(ask=ask, touch=lambda: None, lock=threading.RLock()))
+    for event in events:
+        views.fold(event)
+    for _ in range(2):  # an answer may lead to another question
+        views.settle()
+        views.render(live=False)
+    return wanted
 
 
 if __name__ == "__main__":

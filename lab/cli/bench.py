@@ -127,6 +127,24 @@ def speculative(
     print(json.dumps(report) if as_json else benchmark.as_text(report))
 
 
+@app.command("packed")
+@in_words
+def packed(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+    model: Annotated[str, typer.Option("--model", help="Model to measure.")] = DEFAULT_MODEL,
+    tokens: Annotated[int, typer.Option("--tokens", help="New tokens of each prompt.", min=2, max=512)] = 40,
+    threads: Annotated[int, typer.Option("--threads", help="Torch threads.", min=1, max=1024)] = 2,
+) -> None:
+    """Packed int8 and int4 models beside the dense one: MiB, tokens/s, prefill, the first different token."""
+    benchmark = _benchmark("packed")
+    from lab.models.registry import load_model
+
+    loaded = load_model(model, device="cpu", dtype="float32")
+    say("measuring; other work on this machine makes the figures worse")
+    report: dict[str, Any] = benchmark.run_packed(loaded, thread_count=threads, new_tokens=tokens)
+    print(json.dumps(report) if as_json else benchmark.as_text(report))
+
+
 def _names(text: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     wrong = [name for name in names if name not in allowed]

@@ -37,6 +37,7 @@ def _build() -> typer.Typer:
     from lab.cli.bench import app as bench
     from lab.cli.doctor import doctor
     from lab.cli.models import models
+    from lab.cli.quantize import quantize
     from lab.cli.replay import replay
     from lab.cli.run import register
     from lab.cli.serve import serve
@@ -47,6 +48,7 @@ def _build() -> typer.Typer:
     app.add_typer(register(EXPERIMENTS), name="run")
     app.command("replay")(replay)
     app.command("models")(models)
+    app.command("quantize")(quantize)
     app.command("serve")(serve)
     app.add_typer(bench, name="bench")
     app.command("doctor")(doctor)

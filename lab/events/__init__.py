@@ -3,7 +3,15 @@
 No torch here, so that views and the command line stay light.
 """
 
-from lab.events import beam_search, decoding, kv_cache, speculative  # an experiment's own events register themselves
+from lab.events import (  # an experiment's own events register themselves
+    beam_search,
+    decoding,
+    kv_cache,
+    quantization,
+    quantization_methods,
+    quantization_words,
+    speculative,
+)
 from lab.events.array import ArrayData
 from lab.events.base import Event, event_types
 from lab.events.card import RunCard
@@ -47,6 +55,9 @@ __all__ = [
     "event_types",
     "is_final",
     "kv_cache",
+    "quantization",
+    "quantization_methods",
+    "quantization_words",
     "recover_spool",
     "speculative",
 ]

@@ -11,6 +11,8 @@ from lab.experiments.beam_search.params import PRESETS as BEAM_SEARCH_PRESETS
 from lab.experiments.beam_search.params import BeamSearchParams
 from lab.experiments.kv_cache.params import PRESETS as KV_CACHE_PRESETS
 from lab.experiments.kv_cache.params import KVCacheParams
+from lab.experiments.quantization.params import PRESETS as QUANTIZATION_PRESETS
+from lab.experiments.quantization.params import QuantizationParams
 from lab.experiments.speculative.params import PRESETS as SPECULATIVE_PRESETS
 from lab.experiments.speculative.params import SpeculativeParams
 
@@ -38,6 +40,12 @@ def _load_beam_search() -> Runner:
 
 def _load_speculative() -> Runner:
     from lab.experiments.speculative.run import make_runner
+
+    return make_runner()
+
+
+def _load_quantization() -> Runner:
+    from lab.experiments.quantization.run import make_runner
 
     return make_runner()
 
@@ -77,6 +85,17 @@ EXPERIMENTS: dict[str, Experiment] = {
             presets=SPECULATIVE_PRESETS,
             supports=_caches,
             load=_load_speculative,
+        ),
+        Experiment(
+            name="quantization",
+            label="Quantization",
+            title="What do fewer bits cost?",
+            summary="Weights become a few levels and scales. Watch what that does to a layer, to its output and to the "
+            "model's words, and what packed kernels really save.",
+            params=QuantizationParams,
+            presets=QUANTIZATION_PRESETS,
+            supports=_caches,
+            load=_load_quantization,
         ),
     )
 }

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from gallery_quantization import quantization_views
 from gallery_speculative import speculative_views
 from playwright.sync_api import Page
 
@@ -117,6 +118,7 @@ def views() -> dict[str, View]:
         "export": export,
         "lesson": _lesson(),
         **speculative_views(),
+        **quantization_views(),
     }
 
 

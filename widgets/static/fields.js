@@ -207,6 +207,33 @@ function selectEditor(field, id, edit) {
   return { row, main: select, set: (value) => { select.value = String(field.choices.indexOf(value)); }, lock: (on) => { select.disabled = on; } };
 }
 
+/** A slider over a list of choices, in their order. */
+function stepsEditor(field, id, edit) {
+  const { row, label } = makeRow(field, id);
+  const slider = make("input", "lab-slider");
+  slider.type = "range";
+  slider.id = id;
+  slider.min = 0;
+  slider.max = Math.max(0, field.choices.length - 1);
+  slider.step = 1;
+  const shown = make("output", "lab-value");
+  shown.htmlFor = id;
+  const slide = (at) => {
+    slider.value = at;
+    slider.style.setProperty("--fill", `${((at / (Number(slider.max) || 1)) * 100).toFixed(2)}%`);
+    setText(shown, field.labels[at] ?? "");
+    setAttr(slider, "aria-valuetext", field.labels[at] ?? null);
+  };
+  slider.addEventListener("input", () => {
+    slide(Number(slider.value));
+    edit(field.choices[Number(slider.value)], "", 80);
+  });
+  slider.addEventListener("change", () => edit(field.choices[Number(slider.value)], "", 0));
+  label.after(shown);
+  row.append(slider);
+  return { row, main: slider, set: (value) => slide(Math.max(0, field.choices.indexOf(value))), lock: (on) => { slider.disabled = on; } };
+}
+
 function layersEditor(field, id, edit) {
   const count = (field.items?.maximum ?? Infinity) + 1;
   if (count > 96) return layersTextEditor(field, id, edit);
@@ -263,6 +290,7 @@ function layersTextEditor(field, id, edit) {
 function makeEditor(field, id, edit) {
   if (field.choices && field.hint === "select" && field.group === "break" && field.choices.length <= 8) return radioEditor(field, id, edit, "lab-field-list");
   if (field.choices && field.hint === "segmented") return radioEditor(field, id, edit, "lab-field-segmented");
+  if (field.choices && field.hint === "slider") return stepsEditor(field, id, edit);
   if (field.choices) return selectEditor(field, id, edit);
   const kinds = { text: textEditor, slider: sliderEditor, number: numberEditor, toggle: toggleEditor, layers: layersEditor };
   return (kinds[field.hint] ?? textEditor)(field, id, edit);

@@ -1,0 +1,260 @@
+"""The task "packed": int8 and int4 kernels run the whole model, beside the dense one, step by step in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass, field
+from statistics import median
+
+from torch import nn
+
+from lab.decoding.loop import Decoded, Prefilled, Step, decode
+from lab.decoding.trace import Trace
+from lab.errors import BadInput, ModelError
+from lab.events.quantization import Setting
+from lab.events.quantization_words import PackedFigures, PackedToken, Variant
+from lab.experiments.base import Outcome, RunGenerator
+from lab.experiments.quantization.coverage import covered
+from lab.experiments.quantization.packed_file import write_and_load
+from lab.experiments.quantization.packed_proof import against_dequantized, check_codes, repacked
+from lab.experiments.quantization.proof import Finding, proving
+from lab.experiments.quantization.setup import Made, Part, Setup, progress
+from lab.experiments.quantization.spoken_proof import against_generate
+from lab.experiments.reading import read_prompt
+from lab.models.prompts import TextStream
+from lab.quantization.packed.int4 import GROUP_SIZES
+from lab.quantization.packed.modules import PackedLinear
+from lab.quantization.packed.pack import DEFAULT_GROUP, Bits, Packed, packing
+from lab.quantization.quantized import Storage
+
+
+@dataclass
+class Runner:
+    """One variant and how far it is."""
+
+    name: str
+    label: str
+    model: nn.Module
+    packed: Packed | None = None
+    token_ids: list[int] = field(default_factory=list)
+    step_ms: list[float] = field(default_factory=list)
+    prefill_ms: float = 0.0
+    disk_bytes: int = 0
+    reloaded: bool | None = None
+    resident_bytes: int = 0
+    ended: bool = False
+
+
+@dataclass
+class PackedRun:
+    """One run of the task."""
+
+    setup: Setup
+    runners: list[Runner] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.loaded, self.params = self.setup.loaded, self.setup.params
+        if self.loaded.device.type != "cpu":
+            raise ModelError(
+                f"Packed kernels run on the CPU only; this model is on {self.loaded.device}.",
+                remedy="Load it on the CPU.",
+            )
+
+    def events(self) -> RunGenerator:
+        """All events of the run."""
+        setup = self.setup
+        stream = TextStream(self.loaded.tokenizer)
+        prompt = yield from read_prompt(self.loaded, self.params, stream)
+        yield from setup.begin()
+        yield from self._pack()
+        texts = yield from self._race(prompt, stream)
+        for runner in self.runners:
+            yield self._figures(runner, len(prompt))
+        findings: list[Finding] = []
+        for runner in self.runners[1:]:
+            if runner.packed is not None:
+                yield from check_codes(setup, runner.name, runner.packed)
+                findings.append((yield from against_dequantized(setup, runner.name, runner.packed, prompt)))
+        dense = self.runners[0]
+        ends = sorted(self.loaded.end_token_ids)
+        findings.append((yield from against_generate(setup, prompt, dense.token_ids, ends)))
+        yield from proving(setup, tuple(findings))
+        return Outcome(token_ids=tuple(dense.token_ids), text=texts)
+
+    def _pack(self) -> Part:
+        """The variants, each written to disk and loaded again."""
+        dense = Runner("dense", "dense", self.setup.model, resident_bytes=_bytes(self.setup.model))
+        self.runners.append(dense)
+        yield Variant(name="dense", label="dense", truth="dense")
+        group = self._group()
+        wanted: tuple[tuple[str, str, Bits, bool], ...] = (
+            ("int8", "int8, one scale a row", 8, True),
+            ("int8_dense_head", "int8, the head dense", 8, False),
+            ("int4", f"int4, groups of {group}", 4, True),
+            ("int4_dense_head", f"int4, groups of {group}, the head dense", 4, False),
+        )
+        for number, (name, label, bits, head) in enumerate(wanted):
+            made = yield from self._packed(bits, group, head, label, number, len(wanted))
+            if isinstance(made, str):
+                yield Variant(name=name, label=label, truth="packed", notes=(f"Left out: {made}",))
+                continue
+            runner = Runner(name, label, made.shell, made)
+            notes = tuple(f"{module} is not packed: {why}." for module, why in made.skipped[:4])
+            yield Variant(name=name, label=label, truth="packed", notes=notes)
+            runner.resident_bytes = _dense_bytes(made.shell) + made.resident_bytes
+            runner.disk_bytes, runner.reloaded = yield from write_and_load(made.shell, name)
+            self.runners.append(runner)
+            yield covered(
+                self.setup,
+                Setting(
+                    "packed",
+                    label,
+                    bits,
+                    "absmax" if bits == 8 else "float_minimum",
+                    "row" if bits == 8 else str(group),
+                ),
+                _storage(made.shell),
+                truth="packed",
+                reasons=dict(made.skipped),
+            )
+        if len(self.runners) == 1:
+            raise BadInput("No packed kernel fits this model.", remedy="Choose another model.")
+
+    def _packed(self, bits: Bits, group: int, head: bool, label: str, number: int, total: int) -> Made[Packed | str]:
+        work = packing(self.setup.model, bits, group_size=group, head=head)
+        count = 0
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                made: Packed = end.value
+                break
+            except BadInput as error:
+                return error.message
+            count += 1
+            yield progress(f"packing: {label}", number + min(1.0, count / (len(self.setup.targets) + 1)), total)
+        if self.params.break_run != "nothing":
+            yield from repacked(made.shell, self.params.break_run)
+        return made
+
+    def _group(self) -> int:
+        size = self.params.group_size
+        return int(size) if size.isdigit() and int(size) in GROUP_SIZES else DEFAULT_GROUP
+
+    def _race(self, prompt: list[int], stream: TextStream) -> Made[str]:
+        """All variants take turns, a step each. The dense row's text."""
+        running = [(runner, self._decoding(runner, prompt), stream.branch()) for runner in self.runners]
+        texts: list[str] = []
+        done, total = 0, self.params.max_new_tokens * len(running)
+        try:
+            while any(not runner.ended for runner, _, _ in running):
+                for runner, steps, words in running:
+                    if runner.ended:
+                        continue
+                    step = yield from _next_step(runner, steps)
+                    if step is None:
+                        runner.ended = True
+                        continue
+                    done += 1
+                    token = self._token(runner, step, words)
+                    texts += [token.text] if runner is self.runners[0] else []
+                    yield token
+                    yield progress("decoding", done, total)
+        finally:
+            for _, steps, _ in running:
+                steps.close()
+        return "".join(texts)
+
+    def _decoding(self, runner: Runner, prompt: list[int]) -> Generator[Prefilled | Step | None, None, Decoded]:
+        return decode(
+            runner.model,
+            prompt,
+            max_new_tokens=self.params.max_new_tokens,
+            end_token_ids=sorted(self.loaded.end_token_ids),
+            trace=Trace("off"),
+        )
+
+    def _token(self, runner: Runner, step: Step, words: TextStream) -> PackedToken:
+        runner.token_ids.append(step.token_id)
+        if step.index:
+            runner.step_ms.append(step.ms)
+        dense = self.runners[0].token_ids
+        is_end = step.token_id in self.loaded.end_token_ids
+        return PackedToken(
+            variant=runner.name,
+            index=step.index,
+            token_id=step.token_id,
+            text=words.add(step.token_id),
+            ms=step.ms,
+            matched=step.index < len(dense) and dense[step.index] == step.token_id,
+            is_end=is_end,
+        )
+
+    def _figures(self, runner: Runner, prompt_tokens: int) -> PackedFigures:
+        dense = self.runners[0]
+        ours, theirs = runner.token_ids, dense.token_ids
+        parted = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+        equal = min(len(ours), len(theirs)) if parted is None else parted
+        difference = ""
+        if parted is not None:
+            name = self.setup.text_of
+            difference = f"At new token {parted + 1}: {name(ours[parted])!r}, dense {name(theirs[parted])!r}."
+        elif len(ours) != len(theirs):
+            difference = f"After {equal} equal tokens one row ended and the other went on."
+        decode_ms = median(runner.step_ms) if runner.step_ms else float("nan")
+        dense_ms = median(dense.step_ms) if dense.step_ms else float("nan")
+        return PackedFigures(
+            variant=runner.name,
+            disk_bytes=runner.disk_bytes,
+            reloaded=runner.reloaded,
+            resident_bytes=runner.resident_bytes,
+            decode_ms=decode_ms,
+            tokens_per_s=1000 / decode_ms,
+            prefill_ms=runner.prefill_ms,
+            prompt_tokens=prompt_tokens,
+            speedup=dense_ms / decode_ms,
+            prefill_speedup=dense.prefill_ms / runner.prefill_ms if runner.prefill_ms else float("nan"),
+            steps=len(runner.step_ms),
+            equal=equal,
+            of=max(len(ours), len(theirs)),
+            difference=difference,
+        )
+
+
+def _next_step(runner: Runner, steps: Generator[Prefilled | Step | None, None, Decoded]) -> Made[Step | None]:
+    for item in steps:
+        if isinstance(item, Step):
+            return item
+        if isinstance(item, Prefilled):
+            runner.prefill_ms += item.ms
+        yield None
+    return None
+
+
+def _storage(shell: nn.Module) -> dict[str, Storage]:
+    found = {}
+    for name, module in shell.named_modules():
+        if isinstance(module, PackedLinear):
+            weight = module.weight_codes
+            weights = weight.shape[0] * weight.shape[1]
+            codes = weight.bits * weights
+            found[name] = Storage(weights=weights, code_bits=codes, scale_bits=8 * weight.bytes - codes)
+    return found
+
+
+def _bytes(model: nn.Module) -> int:
+    return sum(p.numel() * p.element_size() for p in {id(p): p for p in model.parameters()}.values())
+
+
+def _dense_bytes(shell: nn.Module) -> int:
+    """Of the parameters that a packed shell still has: a packed module has none but its codes."""
+    return _bytes(shell)
+
+
+def run_packed(setup: Setup) -> RunGenerator:
+    """Yield the events of the task."""
+    run = PackedRun(setup)
+    with closing(run.events()) as events:
+        return (yield from events)

@@ -1,0 +1,147 @@
+"""Packed kernels against plain arithmetic: codes computed again, and logits against dequantized dense weights."""
+
+from __future__ import annotations
+
+import random
+from contextlib import closing
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from lab.experiments.quantization.checked import Sample
+from lab.experiments.quantization.choices import BreakRun
+from lab.experiments.quantization.proof import Finding
+from lab.experiments.quantization.reference import Group
+from lab.experiments.quantization.setup import Made, Part, Setup
+from lab.experiments.quantization.speak import Reading, Voice
+from lab.models.shell import make_shell
+from lab.quantization.packed.int4 import Int4Weight, quantize_int4
+from lab.quantization.packed.int8 import Int8Weight, quantize_int8
+from lab.quantization.packed.modules import PackedLinear, PackedWeight
+from lab.quantization.packed.pack import Packed
+
+GROUPS = 4
+"""Of a packed matrix, computed again."""
+TOLERANCE = 0.05
+"""Of the largest logit difference, relative to the spread of the dequantized model's logits: packed products round
+their inputs and results to bf16 (2^-8 relative) in every matrix."""
+
+
+def repacked(shell: nn.Module, mistake: BreakRun) -> Part:
+    """Make a known mistake in every packed matrix of a shell."""
+    for module in shell.modules():
+        if isinstance(module, PackedLinear):
+            module.weight_codes = _broken(module.weight_codes, mistake)
+            yield None
+
+
+def _broken(weight: PackedWeight, mistake: BreakRun) -> PackedWeight:
+    if isinstance(weight, Int8Weight):
+        match mistake:
+            case "neighbour_scales":
+                return replace(weight, scales=weight.scales.roll(1))
+            case "codes_off_by_one":
+                return replace(weight, codes=(weight.codes.int() + 1).clamp(-127, 127).to(torch.int8))
+            case "nibbles_swapped":
+                return replace(weight, codes=_swapped(weight.codes))
+    if isinstance(weight, Int4Weight):
+        codes, scales, zeros = weight.codes, weight.scales, weight.zeros
+        match mistake:
+            case "neighbour_scales":
+                scales, zeros = scales.roll(1, 1), zeros.roll(1, 1)
+            case "codes_off_by_one":
+                codes = (codes + 1).clamp(max=15)
+            case "nibbles_swapped":
+                codes = _swapped(codes)
+        return Int4Weight.from_codes(codes, scales, zeros, weight.group_size)
+    return weight
+
+
+def _swapped(codes: Tensor) -> Tensor:
+    return codes.view(len(codes), -1, 2).flip(2).reshape(codes.shape).contiguous()
+
+
+def check_codes(setup: Setup, name: str, packed: Packed) -> Part:
+    """Some groups of each packed matrix: no weight further from its value than s / 2 and what bf16 rounds away."""
+    checked = setup.checked
+    dense = dict(setup.model.named_modules())
+    for module_name in packed.packed:
+        module = packed.shell.get_submodule(module_name)
+        assert isinstance(module, PackedLinear)  # noqa: S101 - it is listed as packed
+        codes, weight = module.weight_codes, dense[module_name].weight
+        assert isinstance(weight, Tensor)  # noqa: S101
+        title = f"{name}, {module_name}"
+        samples = [_sample(codes, weight, title, dice) for dice in checked.dice_for(title, GROUPS)]
+        rows = {int(sample.where[0]) // weight.shape[1] for sample in samples}
+        runs = {row: codes.dense(row, row + 1)[0] for row in rows}
+        for sample in samples:
+            row = int(sample.where[0]) // weight.shape[1]
+            checked.settle_one(sample, runs[row][sample.where - row * weight.shape[1]])
+        yield None
+
+
+def _sample(codes: PackedWeight, weight: Tensor, title: str, dice: random.Random) -> Sample:
+    rows, columns = codes.shape
+    row = dice.randrange(rows)
+    size = codes.group_size if isinstance(codes, Int4Weight) else columns
+    number = dice.randrange(columns // size)
+    if isinstance(codes, Int4Weight):
+        scale, zero = float(codes.scales[row, number]), float(codes.zeros[row, number])
+    else:
+        scale, zero = float(cast("Int8Weight", codes).scales[row]), 0.0
+    inside = torch.arange(number * size, (number + 1) * size)
+    before = weight[row, inside].double().tolist()
+    group = Group(before, (), scale, zero, (), min(before), max(before))
+    return Sample(f"{title}, row {row}, group {number}", row * columns + inside, group, _too_far)
+
+
+def _too_far(group: Group) -> str:
+    """A weight further than s / 2 from what runs; scales and zero points are rounded to bf16."""
+    room = group.scale / 2 * (1 + 1e-3) + (8 * group.scale + abs(group.offset or 0.0)) * 2.0**-8 * bool(group.offset)
+    for before, after in zip(group.before, group.after, strict=True):
+        if abs(before - after) > room + 1e-6 * abs(before):
+            return f"{before:.6g} became {after:.6g}, further than s/2 = {group.scale / 2:.6g}"
+    return ""
+
+
+def against_dequantized(setup: Setup, name: str, packed: Packed, prompt: list[int]) -> Made[Finding]:
+    """The packed model's logits after the prompt beside those of a dense shell with dequantized weights.
+
+    The weights are quantized once more from the dense ones, not taken from what runs.
+    """
+    claim = f"{name}: logits of dequantized weights within {TOLERANCE:.0%}"
+    shell = make_shell(setup.model)
+    for module_name in packed.packed:
+        own = packed.shell.get_submodule(module_name)
+        assert isinstance(own, PackedLinear)  # noqa: S101 - it is listed as packed
+        dense = shell.get_submodule(module_name)
+        weight = dense.weight
+        assert isinstance(weight, Tensor)  # noqa: S101
+        again = _quantized(own.weight_codes, weight)
+        dense.weight = nn.Parameter(again.dense(0, weight.shape[0]).to(weight.dtype), requires_grad=False)
+        yield None
+    rows = []
+    for model in (shell, packed.shell):
+        reading = Reading(Voice(name, name, "packed", model), len(prompt) + 1)
+        with closing(reading.prefill(prompt[:-1] or prompt)) as prefill:
+            said = yield from prefill
+        rows.append(reading.add(prompt[-1]).log_p if len(prompt) > 1 else said.log_p)
+    difference = float((rows[0] - rows[1]).abs().max())
+    spread = float(rows[0].max() - rows[0].min())
+    share = difference / spread if spread else 0.0
+    detail = {f"{name}_largest_difference": difference, f"{name}_spread": spread, f"{name}_tolerance": TOLERANCE}
+    if share <= TOLERANCE:
+        return Finding(claim, "equal", detail=detail)
+    words = (
+        f"{name}: after the prompt a log-probability differs by {difference:.3g}, {share:.0%} of their spread; "
+        f"rounding to bf16 explains {TOLERANCE:.0%}."
+    )
+    return Finding(claim, "different", words, detail)
+
+
+def _quantized(like: PackedWeight, weight: Tensor) -> PackedWeight:
+    if isinstance(like, Int4Weight):
+        return quantize_int4(weight, like.group_size)
+    return quantize_int8(weight)

@@ -1,0 +1,54 @@
+"""Whether the dense row's words are those of transformers' own `generate()`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from lab.experiments.quantization.proof import Finding, Verdict
+from lab.experiments.quantization.setup import Made, Setup, progress
+from lab.experiments.reference import ReferenceTokens, reference_generate
+from lab.models.shell import make_shell
+
+TIE = 1e-4
+"""In fp32: two largest logits of the reference so near may stand either way."""
+_CLAIM = "the dense row is generate()'s"
+
+
+def against_generate(setup: Setup, prompt: list[int], token_ids: Sequence[int], ends: Sequence[int]) -> Made[Finding]:
+    """Run `generate()` on a shell of the dense model and compare."""
+    shell = make_shell(setup.model)
+    yield None
+    limit = setup.params.max_new_tokens
+    steps = reference_generate(shell, prompt, max_new_tokens=limit, end_token_ids=tuple(ends))
+    with closing(steps):
+        while True:
+            try:
+                done = next(steps)
+            except StopIteration as stop:
+                reference: ReferenceTokens = stop.value
+                break
+            except Exception as error:  # noqa: BLE001 - generate() of a foreign model can raise anything
+                return Finding(_CLAIM, "unproven", f"generate() failed on this model: {type(error).__name__}.")
+            yield progress("checking against generate()", done, limit)
+    return compared(token_ids, reference, float32=str(setup.loaded.dtype) == "torch.float32")
+
+
+def compared(ours: Sequence[int], reference: ReferenceTokens, *, float32: bool) -> Finding:
+    """Token by token; a difference is allowed only at a near tie."""
+    theirs = reference.token_ids
+    matched = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+    if matched is None and len(ours) == len(theirs):
+        return Finding(_CLAIM, "equal", detail={"dense_tokens": len(ours), "dense_tokens_equal": len(ours)})
+    at = min(len(ours), len(theirs)) if matched is None else matched
+    detail = {"dense_tokens": len(ours), "dense_tokens_equal": at}
+    verdict: Verdict = "different"
+    words = f"After {at} equal tokens the dense row and generate() part"
+    if matched is not None:
+        limit = TIE if float32 else 2.0**-6 * max(reference.largest[at], 1.0)
+        gap = reference.gaps[at]
+        words += f" where generate()'s two largest logits are {gap:.3g} apart"
+        if gap < limit and ours[at] == reference.runners_up[at]:
+            verdict = "tie"
+            words += ": either is right"
+    return Finding(_CLAIM, verdict, words + ".", detail)

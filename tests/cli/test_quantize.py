@@ -1,0 +1,71 @@
+"""`lab quantize`: a directory that loads again; bad input in words, exit code 2, nothing written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from lab.cli.quantize import quantize
+from lab.quantization.load import load_quantized
+
+app = typer.Typer()
+app.command()(quantize)
+
+
+def test_gptq_to_a_directory(tiny_directory: Callable[..., Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ["--method", "gptq", "--group-size", "32", "--tokens", "200", "--evaluate", "100", "--no-progress"]
+    done = CliRunner().invoke(app, [str(tiny_directory("llama")), "--out", str(out), *options])
+    assert done.exit_code == 0, done.output
+    body = json.loads(done.stdout)
+    card = load_quantized(out).card
+    assert body["figures"] == card.figures
+    assert card.method == "gptq"
+    assert card.calibration["tokens"] == 200
+    assert card.calibration["text_hash"] != card.figures["held_out"]["text_hash"]
+    assert card.figures["kl_dense_variant_nats"] > 0
+    assert card.figures["bits_per_weight"] == 4.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--bits 0", "A grid has 2 to 8 bits, not 0"),
+        ("--bits 9", "A grid has 2 to 8 bits, not 9"),
+        ("--group-size 7", "Groups have 16 to 512 weights, not 7"),
+        ("--group-size many", "--group-size is 'many'"),
+        ("--group-size 128", "Groups of 128 do not divide rows of 32"),
+        ("--method gtpq", "There is no method 'gtpq'"),
+        ("--method gptq --tokens 1", "Calibration on 1 token says nothing"),
+        ("--method gptq --tokens 0", "Calibration on 0 tokens says nothing"),
+        ("--grid round", "There is no grid 'round'"),
+        ("--scales int3", "There is no scale format 'int3'"),
+        ("--only model.layers.9.mlp.up_proj --group-size 32", "'model.layers.9.mlp.up_proj' is no module"),
+        ("--method nf4 --bits 3", "NF4 has 4 bits, not 3"),
+        ("--method gptq --damping 2 --group-size 32", "Damping is 0 to 1"),
+        ("--calibration missing.txt --group-size 32", "'missing.txt' cannot be read"),
+        ("--evaluate -1", "--evaluate is -1"),
+        ("--method gptq --inputs both --group-size 32 --tokens 64", "There is no calibration 'both'"),
+    ],
+)
+def test_bad_input(tiny_directory: Callable[..., Path], tmp_path: Path, options: str, message: str) -> None:
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, [str(tiny_directory("llama")), "--out", str(out), *options.split()])
+    assert done.exit_code == 2, done.output
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_places_that_cannot_be_written(tiny_directory: Callable[..., Path], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for out, message in ((file, "exists already"), (tmp_path / "no" / "out", "is no directory")):
+        done = CliRunner().invoke(app, [str(tiny_directory("llama")), "--out", str(out)])
+        assert done.exit_code == 2
+        assert message in done.stderr
+    assert file.read_text() == "mine"

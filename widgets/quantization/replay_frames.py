@@ -1,0 +1,104 @@
+"""GPTQ column by column: the weights after each step, from the arrays of the event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lab.events.quantization_methods import GptqReplay
+from widgets.quantization.aligned import signed
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The weights after step `step`: those up to it are quantized, the others have moved.
+
+    Attributes:
+        now: (row, step). moved: now - original.
+        pushed: (row, step): what this step alone did to the later columns.
+    """
+
+    step: int
+    now: Array
+    moved: Array
+    pushed: Array
+
+
+class Frames:
+    """All frames of one replay.
+
+    Raises:
+        ValueError: arrays whose shapes do not fit one another.
+    """
+
+    def __init__(self, replay: GptqReplay) -> None:
+        self.replay = replay
+        names = ("original", "at_turn", "values", "error", "passed_on", "loss")
+        arrays = [getattr(replay, name).numpy().astype(np.float64) for name in names]
+        self.original, self.at_turn, self.values, self.error, self.passed_on, loss = arrays
+        self.spread = replay.spread.numpy().astype(np.float64)
+        rows, steps = len(replay.rows), len(replay.columns)
+        if any(a.shape != (rows, steps) for a in arrays) or self.spread.shape != (steps, steps):
+            raise ValueError(f"a replay of {rows} rows and {steps} columns has arrays of other shapes")
+        self.loss = np.cumsum(loss.sum(axis=0))
+        self.nearest = float(replay.nearest_loss.numpy().sum())
+        self.final = float(replay.final_loss.numpy().sum())
+
+    @property
+    def steps(self) -> int:
+        """Columns shown."""
+        return len(self.replay.columns)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all columns of the matrix are shown, so that the loss climbs to its end."""
+        return self.replay.start == 0 and self.steps == self.replay.width
+
+    @property
+    def largest(self) -> float:
+        """The largest change of a weight in the last frame: the scale of all of them."""
+        change = np.abs(self.values - self.original)
+        return float(change.max()) if change.size else 0.0
+
+    def at(self, step: int) -> Frame:
+        """The frame after `step`, 0 the first: from a column's turn back, what is still to come is taken off."""
+        done = step + 1
+        now = self.at_turn + self.error[:, done:] @ np.triu(self.spread, 1)[done:, :]
+        now[:, :done] = self.values[:, :done]
+        pushed = -np.outer(self.error[:, step], self.spread[step])
+        pushed[:, :done] = 0.0
+        return Frame(step, now, now - self.original, pushed)
+
+
+def told(frames: Frames, frame: Frame, row: int) -> list[str]:
+    """What a step did, in sentences."""
+    replay, step = frames.replay, frame.step
+    first, turn = float(frames.original[row, step]), float(frames.at_turn[row, step])
+    code, error = float(frames.values[row, step]), float(frames.error[row, step])
+    took = f", {signed(turn)} after taking over errors of columns before it" if abs(turn - first) > 1e-9 else ""
+    said = [
+        f"Step {replay.start + step + 1}: column {replay.columns[step]} of the matrix is rounded in all rows. In row "
+        f"{replay.rows[row]}, the marked one, the weight was {signed(first)} at first{took}, and becomes "
+        f"{signed(code)}."
+    ]
+    most = np.abs(frame.pushed[row])
+    if step + 1 < frames.steps and most.max() > 0:
+        at = int(most.argmax())
+        said.append(
+            f"Its error of {signed(error)} is passed on: among the columns shown, {replay.columns[at]} moves most, by "
+            f"{signed(float(frame.pushed[row, at]))}; all later ones together by "
+            f"{signed(float(frames.passed_on[row, step]))}."
+        )
+    else:
+        said.append(f"Its error of {signed(error)} moves no later column that is shown.")
+    if frames.nearest > 0:
+        said.append(
+            f"In the end the outputs of these rows have {frames.final / frames.nearest:.2f} of the mean square error "
+            "that rounding to nearest leaves."
+        )
+    return said

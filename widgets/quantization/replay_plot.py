@@ -1,0 +1,186 @@
+"""GPTQ column by column: how far each weight moved, one row of weights, and the loss as it grows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from bokeh.models import AdaptiveTicker
+
+from widgets.plot import Plot, add_hover, add_words, paint, source
+from widgets.quantization.aligned import add_point_hover, layer_figure, signed
+from widgets.quantization.replay_frames import Frame, Frames
+
+UP, DOWN = "--lab-series-1", "--lab-series-2"
+MOST_ROWS = 24
+
+
+def step_range(steps: int) -> dict[str, float]:
+    """The x range of `steps` columns, the first of which is 1; room at the left for the mark of a row."""
+    return {"start": -0.3, "end": max(steps, 1) + 0.5}
+
+
+class ReplayMap(Plot):
+    """Rows by columns, in the order in which columns are taken: blue moved up, orange moved down."""
+
+    def __init__(self) -> None:
+        fig = layer_figure(y_label="row shown", x_label="", height=210)
+        fig.ygrid.visible = False
+        fig.yaxis[0].ticker = AdaptiveTicker(min_interval=1, mantissas=[1, 2, 5])
+        cells = []
+        for name, colour in (("up", UP), ("down", DOWN)):
+            data = source(name, "x", "y", "alpha", "before", "now", "moved")
+            made = fig.rect("x", "y", 0.96, 0.9, source=data, fill_alpha="alpha", line_width=0)
+            paint(made.glyph, fill_color=colour, line_color=colour)
+            cells.append(made)
+        done, ring = source("done", "left", "right", "top", "bottom"), source("turn", "x", "y", "height")
+        wash = fig.quad("left", "right", "top", "bottom", source=done, fill_alpha=0, line_width=1, line_dash=[3, 3])
+        paint(wash.glyph, line_color="--lab-muted")
+        turn = fig.rect("x", "y", 1.0, "height", source=ring, fill_alpha=0, line_width=2)
+        paint(turn.glyph, line_color="--lab-text")
+        row = source("row", "x", "y")
+        mark = fig.scatter("x", "y", source=row, size=9, marker="triangle", angle=-np.pi / 2)
+        paint(mark.glyph, fill_color="--lab-text", line_color="--lab-text")
+        add_point_hover(fig, cells, [("step", "@x"), ("at first", "@before"), ("now", "@now"), ("moved by", "@moved")])
+        super().__init__(fig, "How far each weight has moved")
+
+    def show(self, frames: Frames, frame: Frame, row: int) -> None:
+        """Draw one frame; `row` is the one drawn below."""
+        height, width = min(frame.moved.shape[0], MOST_ROWS), frame.moved.shape[1]
+        largest = frames.largest or 1.0
+        data: dict[str, dict[str, list[Any]]] = {
+            name: {k: [] for k in ("x", "y", "alpha", "before", "now", "moved")} for name in ("up", "down")
+        }
+        for y in range(height):
+            for x in range(width):
+                moved = float(frame.moved[y, x])
+                if abs(moved) < largest * 0.004:
+                    continue
+                cell = data["up" if moved > 0 else "down"]
+                cell["x"].append(x + 1)
+                cell["y"].append(y)
+                cell["alpha"].append(round(0.06 + 0.94 * min(1.0, abs(moved) / largest), 2))
+                cell["before"].append(signed(float(frames.original[y, x])))
+                cell["now"].append(signed(float(frame.now[y, x])))
+                cell["moved"].append(signed(moved))
+        self.update(
+            {
+                **data,
+                "done": {"left": [0.5], "right": [frame.step + 1.5], "top": [-0.5], "bottom": [height - 0.5]},
+                "turn": {"x": [frame.step + 1], "y": [(height - 1) / 2], "height": [height]},
+                "row": {"x": [0.1], "y": [row]},
+            },
+            {"x_range": step_range(width), "y_range": {"start": height - 0.4, "end": -0.6}},
+            f"After {frame.step + 1} of {width} columns: the quantized ones moved by up to "
+            f"{signed(_most(frame.moved[:, : frame.step + 1]))}, the others by up to "
+            f"{signed(_most(frame.moved[:, frame.step + 1 :]))}",
+        )
+
+
+def _most(values: Any) -> float:
+    return float(np.abs(values).max()) if values.size else 0.0
+
+
+class RowPlot(Plot):
+    """One row of weights: hollow where they were, filled where they are; squares are quantized."""
+
+    def __init__(self) -> None:
+        fig = layer_figure(y_label="weight", x_label="columns, in the order they are taken", height=220)
+        paths = source("paths", "x0", "y0", "x1", "y1")
+        moves = fig.segment("x0", "y0", "x1", "y1", source=paths, line_width=1.5)
+        paint(moves.glyph, line_color="--lab-muted")
+        first = fig.scatter("x", "y", source=source("first", "x", "y"), size=6, fill_alpha=0, line_width=1.2)
+        paint(first.glyph, line_color="--lab-muted")
+        waiting = fig.scatter("x", "y", source=source("waiting", "x", "y", "before", "now"), size=6)
+        paint(waiting.glyph, fill_color=UP, line_color=UP)
+        done = fig.scatter("x", "y", source=source("quantized", "x", "y", "before", "now"), size=7, marker="square")
+        paint(done.glyph, fill_color="--lab-series-3", line_color="--lab-series-3")
+        now = fig.line("x", "y", source=source("now", "x", "y"), line_width=1)
+        paint(now.glyph, line_color="--lab-text")
+        add_point_hover(fig, [waiting, done], [("step", "@x"), ("at first", "@before"), ("now", "@now")])
+        super().__init__(fig, "One row of weights")
+
+    def show(self, frames: Frames, frame: Frame, row: int) -> None:
+        """Draw row number `row` of those shown."""
+        before, now, step = frames.original[row], frame.now[row], frame.step
+        width = len(before)
+        low, high = float(min(before.min(), now.min())), float(max(before.max(), now.max()))
+        room = (high - low or 1.0) * 0.08
+        places = list(range(1, width + 1))
+
+        def part(some: list[int]) -> dict[str, list[Any]]:
+            return {
+                "x": some,
+                "y": [float(now[i - 1]) for i in some],
+                "before": [signed(float(before[i - 1])) for i in some],
+                "now": [signed(float(now[i - 1])) for i in some],
+            }
+
+        self.update(
+            {
+                "paths": {
+                    "x0": places,
+                    "x1": places,
+                    "y0": [float(v) for v in before],
+                    "y1": [float(v) for v in now],
+                },
+                "first": {"x": places, "y": [float(v) for v in before]},
+                "quantized": part(places[: step + 1]),
+                "waiting": part(places[step + 1 :]),
+                "now": {"x": [step + 1] * 2, "y": [low - room, high + room]},
+            },
+            {"x_range": step_range(width), "y_range": {"start": low - room, "end": high + room}},
+            f"Row {frames.replay.rows[row]} after {step + 1} of {width} columns",
+        )
+
+
+class LossPlot(Plot):
+    """What the columns so far add to the error of the output, below the two ends that it is measured against."""
+
+    def __init__(self) -> None:
+        fig = layer_figure(
+            y_label="mean square error of these rows’ outputs, added up",
+            x_label="columns, in the order they are taken",
+            height=190,
+        )
+        for name, colour in (("nearest", "--lab-series-4"), ("final", "--lab-series-3")):
+            end = fig.line("x", "y", source=source(name, "x", "y"), line_width=1.5, line_dash=[6, 4])
+            paint(end.glyph, line_color=colour)
+        climb = fig.line("x", "y", source=source("gptq", "x", "y", "words"), line_width=2)
+        paint(climb.glyph, line_color="--lab-series-3")
+        now = fig.scatter("x", "y", source=source("now", "x", "y"), size=9, line_width=2.5)
+        paint(now.glyph, line_color="--lab-text", fill_color="--lab-surface")
+        add_words(fig, source("names", "x", "y", "text", "dy"), text_align="left", y_offset="dy")
+        add_hover(fig, [climb], [("step", "@x"), ("error so far", "@words")])
+        super().__init__(fig, "Error of the output so far")
+
+    def show(self, frames: Frames, step: int) -> None:
+        """Draw the curve whole, with the step marked."""
+        steps = list(range(1, frames.steps + 1))
+        loss = [float(v) for v in frames.loss]
+        end = frames.steps + 0.5
+        own = max([*loss, frames.final, 1e-30])
+        beyond = frames.nearest > 3 * own  # drawn to scale, the climb would be a flat line
+        top = 1.5 * own if beyond else max(own, frames.nearest)
+        near = abs(frames.nearest - frames.final) < 0.12 * top
+        told = f"round to nearest, all columns: {signed(frames.nearest)}"
+        self.update(
+            {
+                "gptq": {"x": steps, "y": loss, "words": [signed(v) for v in loss]},
+                "nearest": {"x": [0, end], "y": [frames.nearest] * 2} if not beyond else {"x": [], "y": []},
+                "final": {"x": [0, end], "y": [frames.final] * 2},
+                "now": {"x": [step + 1], "y": [loss[step]]},
+                "names": {
+                    "x": [0, 0],
+                    "y": [top if beyond else frames.nearest, frames.final],
+                    "text": [
+                        f"{told}, beyond the picture" if beyond else told,
+                        f"GPTQ, all columns: {signed(frames.final)}",
+                    ],
+                    "dy": [-4, 14 if near and frames.nearest >= frames.final else -4],
+                },
+            },
+            {"x_range": step_range(frames.steps), "y_range": {"start": 0, "end": top * 1.18}},
+            f"After {step + 1} columns the rows’ outputs have an error of {signed(loss[step])}; in the end "
+            f"{signed(frames.final)}, rounded to nearest {signed(frames.nearest)}",
+        )

@@ -1,0 +1,262 @@
+"""Which words change? The same prompt by the dense model and by a quantized one, two rows on one axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from widgets.bar_table import BarTable, Column
+from widgets.controls import Controls
+from widgets.data_table import DataTable
+from widgets.experiment import Desk, Table
+from widgets.figure import FigureRow
+from widgets.quantization.aligned import choose_children, sections
+from widgets.quantization.cache_part import CachePart
+from widgets.quantization.sections import Section, heading, section
+from widgets.quantization.state import DENSE, QuantizationState
+from widgets.quantization.word_rows import (
+    P,
+    Q,
+    by_index,
+    candidate_rows,
+    different_rows,
+    figures,
+    others,
+    pairs,
+    variant_rows,
+    verdict,
+)
+from widgets.text import Words
+from widgets.token_text import plain_text, quoted
+from widgets.verdict import Verdict
+from widgets.word_pairs import WordPairs
+
+
+class WordsSection(Section):
+    """Two rows, the most different words first, one word explained, and the quantized cache.
+
+    Attributes:
+        variant: whose row stands below the dense one; "" takes the first.
+        hover, locked: the place pointed at, and the one that a click holds.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.variant = ""
+        self.hover: int | None = None
+        self.locked: int | None = None
+        self._verdict = Verdict()
+        self._choice = Controls(schema={"properties": {}})
+        self._choice.on_values(self._chosen)
+        self._choice.add_class("lab-inline")
+        self._pairs = WordPairs(label="Dense row above, quantized row below", empty="No tokens yet. Press Run.")
+        self._pairs.on_hover(self._point)
+        self._pairs.on_lock(self._hold)
+        self._legend = Words(css_class="lab-caption")
+        self._figures = FigureRow()
+        self._texts = Words(css_class="lab-result")
+        self._table = DataTable(summary="Table of both rows")
+        self._all = BarTable(label="All variants", first="variant", picture="variants")
+        self._different = BarTable(label="The most different words first", first="token", picture="different words")
+        self._why = Words(css_class="lab-heading")
+        self._candidates = BarTable(label="What could stand here", first="token", picture="candidates")
+        self._caption = Words(css_class="lab-caption")
+        self._compared = DataTable(summary="Table of all words")
+        self._cache = CachePart()
+        self._rows = section(
+            self._verdict, self._choice, self._pairs, self._legend, self._texts, self._figures, self._table
+        )
+        self._beside = section(heading("All variants beside one another"), self._all)
+        self._most = section(
+            heading(
+                "Most different first",
+                "Both models read the dense text; at each place their next tokens are compared over the whole "
+                "vocabulary.",
+            ),
+            self._different,
+            self._why,
+            self._candidates,
+            self._caption,
+            self._compared,
+        )
+        self.widget = sections(self._rows)
+
+    def reset(self) -> None:
+        self.hover = self.locked = None
+
+    def _chosen(self, values: dict[str, Any]) -> None:
+        if isinstance(values.get("variant"), str):
+            with self._desk.lock:
+                self.variant = values["variant"]
+            self._desk.touch()
+
+    def _point(self, place: int | None) -> None:
+        with self._desk.lock:
+            self.hover = place
+        self._desk.touch()
+
+    def _hold(self, place: int | None) -> None:
+        with self._desk.lock:
+            self.locked = place
+        self._desk.touch()
+
+    def shown(self, state: QuantizationState) -> str:
+        """The variant on screen: the chosen one if the run has it, else the first."""
+        names = [v.name for v in others(state)]
+        return self.variant if self.variant in names else names[0] if names else ""
+
+    def place(self, state: QuantizationState, upto: int) -> int | None:
+        """The word that is explained: pointed at, locked, else the most different one up to `upto`."""
+        found = state.compared.get(self.shown(state))
+        there = by_index(found.words) if found else {}
+        for place in (self.hover, self.locked):
+            if place is not None and place in there and place <= upto:
+                return place
+        ranked = [found.words[i].index for i in found.order if 0 <= i < len(found.words)] if found else []
+        return next((place for place in ranked if place <= upto), None)
+
+    def render(self, state: QuantizationState, upto: int, *, live: bool) -> None:
+        name = self.shown(state)
+        found = state.compared.get(name)
+        place = self.place(state, upto)
+        tone, text, notes = verdict(state, name, upto, live=live)
+        self._verdict.show(tone, text, *notes)
+        self._show_choice(state, name)
+        self._pairs.show(pairs(state, name, upto), selected=place, locked=self.locked)
+        self._legend.say(("p", _legend(state, name)))
+        self._texts.say(*_texts(state, name, upto))
+        self._figures.show(figures(found))
+        self._all.show(variant_rows(state), (Column("mean KL, nats", Q), Column("words part at")))
+        self._different.show(
+            different_rows(found),
+            (Column("dense p", P), Column("other q", Q), Column("KL"), Column("top now")),
+            most=1.0,
+            empty="The comparison follows when both rows are written." if live else "Nothing was compared.",
+        )
+        self._explain(state, name, place)
+        if name in state.caches:
+            self._cache.render(state.caches[name])
+        if not live:
+            self._table.show(row_table(state, name))
+            self._compared.show(compared_table(state, name))
+        parts = [self._rows, self._most]
+        parts += [self._beside] if len(others(state)) > 1 else []
+        parts += [self._cache.widget] if name in state.caches else []
+        choose_children(self.widget, parts)
+
+    def _show_choice(self, state: QuantizationState, name: str) -> None:
+        there = others(state)
+        if len(there) < 2:
+            self._choice.add_class("lab-off")
+            return
+        self._choice.remove_class("lab-off")
+        field = {
+            "type": "string",
+            "title": "Lower row",
+            "enum": [v.name for v in there],
+            "labels": [v.label for v in there],
+            "default": there[0].name,
+            "hint": "select" if len(there) > 3 or max(len(v.label) for v in there) > 26 else "segmented",
+            "group": "main",
+        }
+        self._choice.update(schema={"properties": {"variant": field}}, values={"variant": name})
+
+    def _explain(self, state: QuantizationState, name: str, place: int | None) -> None:
+        """What could stand at one place, by both models."""
+        found = state.compared.get(name)
+        other = by_index(found.words).get(place) if found and place is not None else None
+        dense = next((t for t in state.words.get(DENSE, []) if t.index == place), None)
+        if other is None:
+            self._why.say()
+            self._caption.say()
+        else:
+            flipped = "the top token changes" if other.flipped else "the top token stays"
+            hint = (
+                ""
+                if self.hover is not None or self.locked is not None
+                else " Point at any pair above; a click keeps it."
+            )
+            self._why.say(
+                ("h2", f"New token {other.index + 1}, {quoted(other.text)}: {flipped}"),
+                ("p", f"KL(dense || other) = {other.kl:.4f} nats here.{hint}"),
+            )
+            self._caption.say(
+                ("p", "MEASURED, over the whole vocabulary. “–”: not among that model's most probable tokens.")
+            )
+        self._candidates.show(candidate_rows(dense, other), (Column("dense p", P), Column("other q", Q)), most=1.0)
+
+    def tables(self, state: QuantizationState) -> Sequence[Table]:
+        made = []
+        for variant in others(state):
+            made += [row_table(state, variant.name), compared_table(state, variant.name)]
+        return [*made, self._cache.table(state)]
+
+    def link(self) -> dict[str, Any]:
+        return {"row": self.variant or None, "word": None if self.locked is None else self.locked + 1}
+
+    def restore(self, settings: dict[str, Any]) -> None:
+        row, word = settings.get("row"), settings.get("word")
+        if isinstance(row, str) and len(row) < 60:
+            self.variant = row
+        if isinstance(word, int) and not isinstance(word, bool) and 0 < word < 10_000:
+            self.locked = word - 1
+
+
+def _legend(state: QuantizationState, name: str) -> str:
+    if not state.words:
+        return ""
+    label = state.variants[name].label if name in state.variants else "quantized"
+    return (
+        f"MEASURED, greedy. Above: dense. Below: {label}; ≠ marks another token. Small figures: the token's own "
+        "probability. Green line: how far the models are apart at this place of the dense text."
+    )
+
+
+def _texts(state: QuantizationState, name: str, upto: int) -> list[tuple[str, str]]:
+    lines = []
+    for row, who in ((DENSE, "dense"), (name, state.variants[name].label if name in state.variants else "")):
+        text = "".join(t.text for t in state.words.get(row, [])[: upto + 1] if not t.is_end)
+        if text:
+            lines += [("p", f"{who}: {plain_text(text.strip(' '))}")]
+    return [("p", "As text"), *lines] if lines else []
+
+
+def _number(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None
+
+
+def row_table(state: QuantizationState, name: str) -> Table:
+    """Both greedy rows, place by place."""
+    dense, other = state.words.get(DENSE, []), state.words.get(name, [])
+    rows = []
+    for place in range(max(len(dense), len(other))):
+        a = dense[place] if place < len(dense) else None
+        b = other[place] if place < len(other) else None
+        rows.append(
+            [
+                place + 1,
+                a.text if a else None,
+                a.token_id if a else None,
+                _number(a.p) if a else None,
+                b.text if b else None,
+                b.token_id if b else None,
+                _number(b.p) if b else None,
+                ("yes" if a.token_id == b.token_id else "no") if a and b else None,
+            ]
+        )
+    return Table(f"words_{name}", ["new token", "dense", "id", "p", "other", "id", "p", "same"], rows)
+
+
+def compared_table(state: QuantizationState, name: str) -> Table:
+    """The dense text as both models see it, the most different place first."""
+    found = state.compared.get(name)
+    rows = []
+    for index in found.order if found else ():
+        if not 0 <= index < len(found.words if found else ()):
+            continue
+        w = found.words[index]  # type: ignore[union-attr]
+        top = w.top[0].text if w.top else None
+        rows.append([w.index + 1, w.text, w.token_id, _number(w.p), _number(w.q), _number(w.kl), top, w.flipped])
+    head = ["new token", "token", "id", "dense p", "other q", "KL nats", "other's top", "changed"]
+    return Table(f"compared_{name}", head, rows)
