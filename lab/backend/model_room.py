@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.backend.source import Placement, ProgressCallback
@@ -15,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class ModelRoom:
-    """Packaged models, directories, GGUF files and hub ids, by `lab.models.registry`."""
+    """Packaged models, directories, GGUF files and hub ids, by `lab.models.registry`; and quantized directories."""
 
     def list(self) -> list[ModelFacts]:
         from lab.experiments.registry import with_experiments
@@ -26,8 +27,10 @@ class ModelRoom:
     def facts(self, model: str) -> ModelFacts:
         from lab.experiments.registry import with_experiments
         from lab.models.registry import find_facts
+        from lab.quantization.card import facts_of_quantized
 
-        return with_experiments(find_facts(model))
+        directory = _quantized(model)
+        return with_experiments(find_facts(model) if directory is None else facts_of_quantized(directory))
 
     def placement(self, facts: ModelFacts, dtype: str, device: str) -> Placement:
         import torch
@@ -43,8 +46,28 @@ class ModelRoom:
         from lab.models.registry import load_model
 
         device = placement.device.partition(" ")[0]
-        loaded = load_model(model, dtype=placement.dtype, device=device, progress=progress)
+        directory = _quantized(model)
+        if directory is None:
+            loaded = load_model(model, dtype=placement.dtype, device=device, progress=progress)
+        else:
+            from lab.quantization.load import load_quantized
+
+            progress("loading the quantized weights", None)
+            found = load_quantized(directory, dtype=placement.dtype, device=device)
+            log.info("%s runs %s", model, found.label)
+            loaded = found.loaded
         attention = getattr(loaded.model.config, "_attn_implementation", placement.attention)
         if attention != placement.attention:
             log.warning("%s runs with attention %r, its run card says %r", model, attention, placement.attention)
         return loaded
+
+
+def _quantized(model: str) -> Path | None:
+    """The directory that `model` names, if `lab quantize` wrote it."""
+    from lab.quantization.card import is_quantized
+
+    try:
+        path = Path(model).expanduser()
+        return path if is_quantized(path) else None
+    except (OSError, RuntimeError, ValueError):  # no path at all
+        return None

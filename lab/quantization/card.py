@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,26 @@ def write_card(directory: Path, card: Card) -> None:
 def is_quantized(directory: Path) -> bool:
     """Whether a directory was written by `lab quantize`."""
     return (directory / CARD).is_file()
+
+
+def facts_of_quantized(directory: Path) -> ModelFacts:
+    """The facts of a quantized directory as a model of its own. No weights are read.
+
+    Raises:
+        ModelError: see `read_card`.
+    """
+    card, file = read_card(directory), directory / WEIGHTS
+    if not file.is_file():
+        raise ModelError(f"{directory.name} has a card but no {WEIGHTS}.", remedy="Copy the directory again.")
+    return replace(
+        card.model,
+        id=str(directory),
+        name=f"{card.model.name} ({card.method})",
+        source="directory",
+        weight_hash=card.file_sha256,
+        weight_bytes=file.stat().st_size,
+        grid=None,
+    )
 
 
 def read_card(directory: Path) -> Card:

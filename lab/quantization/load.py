@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from lab.models.memory import require_memory
 from lab.models.quiet import quiet_transformers
 from lab.models.weights import read_header
 from lab.quantization.affine import AffineWeight
-from lab.quantization.card import WEIGHTS, Card, read_card
+from lab.quantization.card import WEIGHTS, Card, facts_of_quantized, read_card
 from lab.quantization.directory import sha256_of
 from lab.quantization.packed.int4 import GROUP_SIZES, MIDDLE, ROWS, Int4Weight
 from lab.quantization.packed.int8 import WIDTH, Int8Weight
@@ -89,16 +89,7 @@ def load_quantized(
         pass
     model.train(False)
     model.requires_grad_(False)
-    file = directory / WEIGHTS
-    facts = replace(
-        card.model,
-        id=str(directory),
-        name=f"{card.model.name} ({card.method})",
-        source="directory",
-        weight_hash=card.file_sha256,
-        weight_bytes=file.stat().st_size,
-        grid=None,
-    )
+    facts = facts_of_quantized(directory)
     loaded = LoadedModel(facts, model, _load_tokenizer(directory, facts), where, kind, _end_tokens(model, facts.name))
     return LoadedQuantized(loaded, card, kinds, reasons)
 

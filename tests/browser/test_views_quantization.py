@@ -59,6 +59,20 @@ def test_a_bin_that_would_dwarf_the_others_is_cut_and_its_share_is_written(open_
     expect(page.locator("#histograms .lab-hist-cut")).to_have_count(1)
 
 
+def test_logarithms_show_what_counts_hide(open_gallery: Open) -> None:
+    page = open_gallery("histograms")
+    rows = page.evaluate("() => views.histograms.model.get('state').rows")
+    row = {**rows[0], "counts": [1, 0, 0, 10_000, 0, 0], "dots": []}
+    bars = page.locator("#histograms .lab-hist-bars")
+    paths = []
+    for log in (False, True):
+        set_state(page, "histograms", rows=[row], cap=10_000, log=log)
+        paths.append(bars.get_attribute("d") or "")
+    tops = [[float(part.split("H")[0]) for part in path.split("V")[1::2]] for path in paths]
+    assert tops[0][1] == tops[1][1]  # the largest bin is as tall
+    assert tops[1][0] < tops[0][0] - 5  # a single weight is seen
+
+
 def test_text_is_never_html(open_gallery: Open) -> None:
     page = open_gallery("histograms,coverage")
     evil = "<img src=x onerror=window.X=1>"

@@ -222,3 +222,16 @@ def test_the_table_loads_no_torch() -> None:
     check = "import lab.quantization.methods, lab.cli.quantize, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_run_takes_the_directory_as_its_model(tiny: Tiny, tmp_path: Path) -> None:
+    from lab.backend.model_room import ModelRoom
+
+    made = written(tmp_path / "out", tiny("llama"), "nearest int4")
+    room, name = ModelRoom(), str(tmp_path / "out")
+    facts = room.facts(name)
+    assert facts.parameters == tiny("llama").facts.parameters
+    assert facts.weight_hash != tiny("llama").facts.weight_hash
+    loaded = room.load(name, room.placement(facts, "float32", "cpu"), lambda _stage, _fraction: None)
+    expected = logits(made.shell)
+    assert float((logits(loaded.model) - expected).norm()) < 0.03 * float(expected.norm())

@@ -56,10 +56,12 @@ def test_gptq_keeps_the_layers_output_better(calibrated: Calibrated, projection:
     for share in SHARES:
         grid = Grid(bits, "absmax", share)
         plain = output_square(weight, nearest(weight, grid), inputs)
-        for act_order in (True, False):
-            made = finished(Gptq(grid, act_order).quantize(weight, inputs))
+        for act_order, static in ((True, True), (True, False), (False, False)):
+            made = finished(Gptq(grid, act_order, static).quantize(weight, inputs))
             ratio = (output_square(weight, made.dequantize(), inputs) / plain) ** 0.5
-            assert ratio <= BARS[projection], (share, act_order)
+            # columns as they lie: better than rounding, but less so
+            bar = BARS[projection] if act_order else min(1.0, 1.5 * BARS[projection])
+            assert ratio <= bar, (share, act_order, static)
     # the mutation: the Hessian of other inputs
     mixed = LayerInputs(inputs.tokens, inputs.hessian.flip(0, 1), inputs.mean_abs, inputs.rows)  # type: ignore[union-attr]
     made = finished(Gptq(grid).quantize(weight, mixed))

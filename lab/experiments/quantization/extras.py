@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from lab.events import ArrayData
@@ -102,8 +104,17 @@ def levels_shown(studied: Studied) -> LevelsShown | None:
 def outliers(studied: Studied, held_out: LayerInputs, threshold: float) -> Part:
     """LLM.int8() on the layer's own inputs, and with some channels made larger."""
     yield outlier_features(studied, held_out.rows, threshold, 0.0)
-    planted, _ = plant(held_out.rows, PLANTED_FEATURES, PLANTED_FACTOR)
-    yield outlier_features(studied, planted, threshold, PLANTED_FACTOR)
+    factor = planted_factor(held_out.rows, threshold)
+    planted, _ = plant(held_out.rows, PLANTED_FEATURES, factor)
+    yield outlier_features(studied, planted, threshold, factor)
+
+
+def planted_factor(rows: torch.Tensor, threshold: float) -> float:
+    """How many times larger channels are made: `PLANTED_FACTOR`, or what lifts each to twice the threshold."""
+    _, chosen = plant(rows, PLANTED_FEATURES, 1.0)
+    smallest = float(rows[:, chosen].abs().amax(dim=0).min())
+    needed = 2 * threshold / smallest if smallest > 0 else 0.0
+    return max(PLANTED_FACTOR, float(math.ceil(needed / 100) * 100))
 
 
 def outlier_features(studied: Studied, rows: torch.Tensor, threshold: float, planted: float) -> OutlierFeatures:

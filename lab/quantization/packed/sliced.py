@@ -23,7 +23,7 @@ _BLOCK = 64
 def packing_int8(weight: Tensor, name: str = "the weight") -> Generator[None, None, Int8Weight]:
     """As `quantize_int8`, pausing between blocks of rows; bit for bit the same."""
     parts: list[Int8Weight] = []
-    for block in weight.split(_rows(weight)):
+    for block in torch.split(weight, _rows(weight)):
         if parts:
             yield
         parts.append(quantize_int8(block, name))
@@ -38,7 +38,7 @@ def packing_int4(weight: Tensor, group_size: int, name: str = "the weight") -> G
     if weight.shape[0] % _BLOCK:  # the last block would be ordered otherwise
         return quantize_int4(weight, group_size, name)
     parts: list[Int4Weight] = []
-    for block in weight.split(_rows(weight)):
+    for block in torch.split(weight, _rows(weight)):
         if parts:
             yield
         parts.append(quantize_int4(block, group_size, name))

@@ -54,7 +54,7 @@ def token_products(modules: Sequence[PackedLinear], x: Tensor, y: Tensor, *, add
     across = x.view(1, -1)
     rounded = torch.empty(across.shape, dtype=torch.bfloat16)
 
-    parts = torch.split(y.view(1, -1), [weight.shape[0] for weight in weights], dim=1)  # type: ignore[no-untyped-call]
+    parts = torch.split(y.view(1, -1), [weight.shape[0] for weight in weights], dim=1)
     products = [_product(w, rounded, part, add=add) for w, part in zip(weights, parts, strict=True)]
     first = products[0]
 
