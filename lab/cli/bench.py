@@ -145,6 +145,26 @@ def packed(
     print(json.dumps(report) if as_json else benchmark.as_text(report))
 
 
+@app.command("sweep")
+@in_words
+def sweep(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+    model: Annotated[str, typer.Option("--model", help="Model to measure.")] = DEFAULT_MODEL,
+    matrices: Annotated[int, typer.Option("--matrices", help="The first so many; 0: all.", min=0)] = 0,
+    repeats: Annotated[int, typer.Option("--repeats", help="Rounds that count.", min=1, max=100)] = 3,
+    threads: Annotated[str, typer.Option("--threads", help="Numbers of torch threads.")] = "1,2",
+) -> None:
+    """Errors of all matrices at 24 settings, beside plain torch: time, reads of the weights, equal counts."""
+    counts = _counts(threads)
+    benchmark = _benchmark("quantization_sweep")
+    from lab.models.registry import load_model
+
+    loaded = load_model(model, device="cpu", dtype="float32")
+    say("measuring; other work on this machine makes the figures worse")
+    report: dict[str, Any] = benchmark.run_sweep(loaded, matrices=matrices, repeats=repeats, thread_counts=counts)
+    print(json.dumps(report) if as_json else benchmark.as_text(report))
+
+
 def _names(text: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     wrong = [name for name in names if name not in allowed]

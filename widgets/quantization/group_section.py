@@ -85,7 +85,7 @@ class GroupSection(Section):
 
     def settle(self, state: QuantizationState) -> None:
         """Ask for the group of the worst weight, so that a recording has it."""
-        if state.task == "layer" and state.histograms and self.histograms is not None and self.histograms.values:
+        if state.task == "layer" and self.histograms is not None and self._weight() is not None:
             self._asked.ask(self._question(self.histograms, *self._place()))
 
     def _question(self, histograms: HistogramSection, row: int, group: int) -> Answer:
