@@ -16,6 +16,7 @@ from widgets.session import Session
 log = logging.getLogger(__name__)
 
 Answer = dict[str, Any]
+Reply = Callable[[Answer | None, str], None]
 
 
 class Asker:
@@ -34,7 +35,7 @@ class Asker:
         self._session = session
         self._lock = lock
         self._known: dict[str, Answer] = {}
-        self._wanted: dict[str, tuple[str, InspectRequest, Callable[[Answer | None, str], None]]] = {}
+        self._wanted: dict[str, tuple[str, InspectRequest, list[Reply]]] = {}
         self._wake = threading.Condition()
         self._closed = False
         threading.Thread(target=self._loop, name="lab-ask", daemon=True).start()
@@ -43,7 +44,7 @@ class Asker:
         self,
         name: str,
         params: dict[str, Any],
-        reply: Callable[[Answer | None, str], None],
+        reply: Reply,
         *,
         of_run: bool,
         model: str,
@@ -75,7 +76,9 @@ class Asker:
             reply(self._known[key], "")
             return
         with self._wake:
-            self._wanted[name] = (key, request, reply)
+            held = self._wanted.get(name)
+            replies = held[2] if held and held[0] == key else []  # two parts of a page may ask the same
+            self._wanted[name] = (key, request, [*replies, reply])
             self._wake.notify()
 
     def close(self) -> None:
@@ -91,21 +94,29 @@ class Asker:
                 if self._closed:
                     return
                 name = next(iter(self._wanted))
-                key, request, reply = self._wanted.pop(name)
-            try:
-                answer = self._backend().inspect(request)
-            except LabError as error:
-                reply(None, str(error))
-                continue
-            except Exception:
-                log.exception("a question could not be answered")
-                reply(None, "This could not be answered; the server's log says why.")
-                continue
-            self._known[key] = answer
-            if len(self._known) > 256:
-                self._known.pop(next(iter(self._known)))
-            self._record(request, answer)
-            reply(answer, "")
+                key, request, replies = self._wanted.pop(name)
+            answer, why = self._answer(key, request)
+            if answer is not None:
+                self._record(request, answer)
+            for reply in replies:
+                reply(answer, why)
+
+    def _answer(self, key: str, request: InspectRequest) -> tuple[Answer | None, str]:
+        """The answer, or None and why there is none."""
+        answer = self._known.get(key)
+        if answer is not None:  # it was in flight when this was asked
+            return answer, ""
+        try:
+            answer = self._backend().inspect(request)
+        except LabError as error:
+            return None, str(error)
+        except Exception:
+            log.exception("a question could not be answered")
+            return None, "This could not be answered; the server's log says why."
+        self._known[key] = answer
+        if len(self._known) > 256:
+            self._known.pop(next(iter(self._known)))
+        return answer, ""
 
     def _record(self, request: InspectRequest, answer: Answer) -> None:
         """Keep the answer with the run on screen, if it is about that run or about that run's model."""

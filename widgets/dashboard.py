@@ -147,7 +147,12 @@ class Dashboard(ipw.VBox):
 
     def _ask(self, name: str, params: dict[str, Any], reply: Any, *, of_run: bool) -> None:
         live = self._joined and not (self._replay and self.session.replaying)
-        self._asker.ask(name, params, reply, of_run=of_run, model=self._model, live=live)
+        with self.pump.lock:
+            model, started = self._model, self.session.started
+            # Answers that stand beside a run's own figures are of its model until another run begins.
+            if started is not None and not self.session.replaying and getattr(self.views, "asks_of_run", False):
+                model = started.card.model
+        self._asker.ask(name, params, reply, of_run=of_run, model=model, live=live)
 
     # what a visitor does; called on the kernel's main thread
 

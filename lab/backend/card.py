@@ -42,4 +42,5 @@ def run_card(experiment: str, facts: ModelFacts, placement: Placement, params: E
         threads=placement.threads,
         versions=versions(),
         params=params.model_dump(mode="json"),
+        files=params.file_hashes(),
     )

@@ -98,6 +98,7 @@ def new_run_id() -> str:
 def request_key(request: RunRequest, params: ExperimentParams) -> str:
     """Identity of a run whose card is not known yet."""
     body = [request.experiment, request.model, request.dtype, request.device, params.model_dump(mode="json")]
+    body += [params.file_hashes()]
     return "request:" + json.dumps(body, sort_keys=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -70,6 +71,12 @@ def quantize(
         double_quant=double_quant,
     )
     made_method = make_method(method, settings)
+    _check_used(method, settings)
+    if only and head:
+        raise BadInput(
+            "--only names all modules that are quantized, so that --head would do nothing.",
+            remedy="Leave --head out, or name the head with --only too.",
+        )
     if tokens is None:
         tokens = USUAL_TOKENS if made_method.wants_inputs else 0
     _check_tokens(tokens, evaluate, needed=made_method.wants_inputs)
@@ -99,7 +106,10 @@ def quantize(
         card = write_quantized(out, loaded, made, method=method, settings=used, calibration=about, figures=figures)
     print(json.dumps({"out": str(out), **{k: v for k, v in asdict(card).items() if k not in ("model", "modules")}}))
     size = sum(p.stat().st_size for p in out.iterdir())
-    say(f"wrote {out}: {size / MIB:,.1f} MiB, {figures['bits_per_weight']:.2f} bits a weight, scales counted")
+    say(
+        f"wrote {out}: {size / MIB:,.1f} MiB, {card.figures['file_bits_per_weight']:.2f} bits a weight in the file "
+        f"({card.figures['bits_per_weight']:.2f} as packed bits), scales counted"
+    )
 
 
 def _share(text: str) -> Share:
@@ -108,6 +118,18 @@ def _share(text: str) -> Share:
     if not text.strip().isdecimal() or len(text) > 9:
         raise BadInput(f"--group-size is {shown(text)}.", remedy="Give a number from 16 to 512, row or tensor.")
     return int(text)
+
+
+def _check_used(method: str, settings: Settings) -> None:
+    """Refuse options that the method would not read."""
+    usual = Settings(scale_format="bfloat16")
+    for option, name in (("--grid", "kind"), ("--scales", "scale_format")):
+        value = getattr(settings, name)
+        if name not in METHODS[method].uses and value != getattr(usual, name):
+            raise BadInput(
+                f"{option} {value} would do nothing: {METHODS[method].label} has levels and scales of its own.",
+                remedy=f"Leave {option} out, or choose another --method.",
+            )
 
 
 def _check_tokens(tokens: int, evaluate: int, *, needed: bool) -> None:
@@ -174,14 +196,14 @@ def _judged(loaded: LoadedModel, made: WholeModel, tokens: Tokens, windows: Any,
                 },
                 "perplexity_dense": _finite(found.dense.perplexity),
                 "perplexity": _finite(found.variant.perplexity),
-                "bits_per_byte": found.variant.bits_per_byte,
-                "kl_dense_variant_nats": found.mean_kl,
-                "top1_agreement": found.agreement,
+                "bits_per_byte": _finite(found.variant.bits_per_byte),
+                "kl_dense_variant_nats": _finite(found.mean_kl),
+                "top1_agreement": _finite(found.agreement),
             }
 
 
 def _finite(value: float | None) -> float | None:
-    return value if value is not None and value < float("inf") else None
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _sizes(made: WholeModel) -> dict[str, Any]:

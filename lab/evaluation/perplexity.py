@@ -55,9 +55,9 @@ class Likelihood:
 
     @property
     def perplexity(self) -> float | None:
-        """None where no token was scored; inf beyond what a number can hold."""
+        """None where no token was scored; inf beyond what a number can hold, NaN if any logit was."""
         mean = self.mean_nll
-        return None if mean is None else math.exp(mean) if mean < 709 else math.inf
+        return None if mean is None else math.inf if mean >= 709 else math.exp(mean)
 
     @property
     def bits_per_byte(self) -> float | None:

@@ -16,6 +16,7 @@ class RunCard:
         weight_hash: sha256 over the model's weights, hex.
         device: "cpu" or "cuda:0 NAME".
         params: the validated parameters, the seed among them.
+        files: of a user's files that the run reads, by the path in `params`: the sha256 of the content, hex.
     """
 
     experiment: str
@@ -27,8 +28,12 @@ class RunCard:
     threads: int
     versions: dict[str, str] = field(default_factory=dict)
     params: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
 
     def key(self) -> str:
         """A stable identity: sha256 of the card as canonical JSON, hex."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        body = asdict(self)
+        if not self.files:  # so that runs without any keep the identity that they were recorded under
+            del body["files"]
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

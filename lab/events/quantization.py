@@ -88,8 +88,10 @@ class ErrorHistogram(Event):
         max_error: the largest |W' - W|. mean_square: of W' - W. exact: share of weights with no
             error at all, 0..1; NaN if not counted.
         half_step: the largest s / 2 of all groups: the bound on |W' - W| where nothing is clipped; NaN where levels
-            are not evenly spaced.
-        clipped: weights beyond the lowest or highest level of their group by more than s / 2; None if not counted.
+            are not evenly spaced, and for GPTQ and AWQ: they round weights moved by earlier errors or multiplied by
+            scales, so that s / 2 does not bound the distance from W.
+        clipped: weights beyond the lowest or highest level of their group by more than s / 2; None if not counted,
+            as for GPTQ and AWQ.
         snr_db: 10 log10(sum W^2 / sum (W' - W)^2), infinite at no error.
         bits_per_weight: with scales, zero points and all else.
         groups: how many scales.
@@ -150,7 +152,8 @@ class LayerErrors(Event):
     Attributes:
         weight_error: |W' - W| / |W|, Frobenius norms.
         calibration_error, heldout_error: |X (W' - W)^T| / |X W^T| over the inputs that the calibration text sends
-            into the layer, and over those of the held-out text; None where not measured.
+            into the layer, and over those of the held-out text; None where not measured. Of LLM.int8() those of its
+            own product, inputs rounded and outlier features apart.
         to_nearest: this calibration_error / that of rounding to nearest on the same grid; None for the latter itself
             or where the method has no such grid.
         ms: own compute of the method on this matrix.
@@ -280,7 +283,8 @@ class ParetoPoint(Event):
     Attributes:
         index, total: the how-manyth of how many settings.
         bits_per_weight: of the quantized weights, all overhead counted.
-        model_bytes: of the whole model as a file would hold it, what stays dense included.
+        model_bytes: of the whole model as packed bits, what stays dense included; files store codes of 5 to 7 bits in
+            8, and of 2 and 3 in 4.
         divergence: None where the setting was skipped.
         skipped: why; "" if it was measured.
         chosen: it is the setting of the run's own parameters.
@@ -329,7 +333,8 @@ class Coverage(Event):
         quantized_parameters, parameters: tied ones once.
         rows: quantized ones first.
         bits_per_weight: of the quantized parameters; model_bits: of all parameters.
-        model_bytes, dense_bytes: of the whole model as a file would hold it, and of the dense one in the run's dtype.
+        model_bytes, dense_bytes: of the whole model as packed bits (files store codes of 4 or 8 bits only), and of the
+            dense one in the run's dtype.
         layer_bits: for each layer the mean bits of a code, where weights of it were quantized; 0 for a dense layer.
         layer_bytes: for each layer, of its quantized matrices.
     """

@@ -127,7 +127,7 @@ class OutlierFeatures(Event):
         channels: how many channels there are.
         maxima: float32 (channel,) the largest |x| of each channel, sorted from the largest (at most 1024).
         pure_error, mixed_error: relative output error with no channel apart, and with the outliers apart.
-        planted: factor by which one channel was made larger for a demonstration; 0 for the model's own inputs.
+        planted: factor by which some channels were made larger for a demonstration; 0 for the model's own inputs.
         words: what to make of it, honestly.
     """
 

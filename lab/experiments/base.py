@@ -70,6 +70,11 @@ class ExperimentParams(Checked):
         schema["properties"] = {name: fields[name] for name in dict.fromkeys((*cls.first, *fields)) if name in fields}
         return schema
 
+    def file_hashes(self) -> dict[str, str]:
+        """Of a user's files that the run will read, by path: what tells their content, so that a run of a changed
+        file is another run. None here."""
+        return {}
+
     @classmethod
     def for_model(cls, facts: ModelFacts) -> dict[str, Any]:
         """The JSON schema narrowed to one model.

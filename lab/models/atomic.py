@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -45,11 +46,10 @@ def build_directory(
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with file_lock(target.with_name(f".{target.name}.lock"), progress):
-        for leftover in target.parent.glob(f"{_PARTIAL}{target.name}-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        remove_partials(target)
         if is_complete(target):
             return target
-        partial = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{target.name}-", dir=target.parent))
+        partial = make_partial(target)
         try:
             build(partial)
             _sync(partial)
@@ -64,6 +64,22 @@ def build_directory(
             f"The model in {target.name} was written but does not check out.", remedy="Is the disk full or failing?"
         )
     return target
+
+
+def make_partial(target: Path) -> Path:
+    """A new empty directory beside `target`, to be filled and renamed to it."""
+    return Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{target.name}-", dir=target.absolute().parent))
+
+
+def remove_partials(target: Path) -> None:
+    """Remove what killed processes left of `make_partial`; call it under the target's lock.
+
+    Only names that end in `mkdtemp`'s own 8 characters: ".partial-m-8bit-abcdefgh" is of "m-8bit", not of "m".
+    """
+    ours = re.compile(re.escape(f"{_PARTIAL}{target.name}-") + "[a-z0-9_]{8}")
+    for path in list(target.absolute().parent.iterdir()):
+        if ours.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -128,17 +128,24 @@ def hang_rounded_inputs(
     Args:
         model: a model, or a shell with quantized weights.
         spans: calibrated ranges by name, for a static scheme; see `calibrate_ranges`.
-        names: modules; None: those of `spans`, else all linear ones inside the decoder layers. The head stays as it is.
+        names: modules, also ones that stand for linear ones (`LlmInt8Linear`); None: those of `spans`, else all linear
+            ones inside the decoder layers. The head stays as it is.
 
     Raises:
-        BadInput: a static scheme without a range for a module.
+        BadInput: a static scheme without a range for a module, or no module at all.
         NotFound: a name that is no module.
         ModelError: no decoder layers.
     """
     spans = spans or {}
     shell = make_shell(model)
     modules = dict(shell.named_modules())
-    for name in names if names is not None else (spans or layer_modules(shell)):
+    chosen = tuple(names if names is not None else (spans or layer_modules(shell)))
+    if not chosen:
+        raise BadInput(
+            f"0 modules of {type(model).__name__} would round their inputs; at least 1 is needed.",
+            remedy="Name modules: only plain linear ones are found by themselves.",
+        )
+    for name in chosen:
         if name not in modules:
             raise NotFound(f"{shown(name)} is no module of {type(model).__name__}.", remedy="Name a linear module.")
         if scheme.mode == "static" and name not in spans:

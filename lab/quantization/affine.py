@@ -154,10 +154,10 @@ class AffineWeight:
 
     @property
     def storage(self) -> Storage:
-        """See `Quantized`: a group index takes 32 bits, a channel scale 16."""
+        """See `Quantized`: a group index and a channel scale take 32 bits each."""
         grid, groups = self.grid, self.affine.scale.numel()
         other = 0 if self.order is None else 32 * self.order.numel()
-        other += 0 if self.channel_scales is None else 16 * self.channel_scales.numel()
+        other += 0 if self.channel_scales is None else 32 * self.channel_scales.numel()
         return Storage(
             weights=self.shape[0] * self.shape[1],
             code_bits=grid.bits * self.shape[0] * self.shape[1],

@@ -4,8 +4,8 @@ Lin et al. 2024: s_j = (mean |x_j|)^r / sqrt(max s min s), W' = Q(W diag(s)) dia
 makes the output's error least; then each group's range is made smaller where that makes it less still. r = 0 is
 rounding to the nearest, so that the best r is never worse on the inputs it was chosen on.
 
-Here s stays beside the codes (16 bits a column). In a whole model it is folded into what stands before, where that is
-valid: `lab.quantization.awq_search`.
+Here s stays beside the codes (fp32, 32 bits a column). In a whole model it is folded into what stands before, where
+that is valid: `lab.quantization.awq_search`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from lab.quantization.method import LayerInputs, Quantizing
 from lab.quantization.nearest import Nearest
 
 RATIOS = tuple(step / 20 for step in range(20))
+UNCLIPPED = ("q_proj", "k_proj")
+"""Matrices whose ranges are not searched, as in AWQ's own code: small errors of scores are large ones of attention."""
 LEAST_TOKENS = 2
 LEAST_MEAN, LARGEST_SCALE = 1e-6, 1e4
 PROTECTED = 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ class Card:
         model: facts of the dense model, its weight hash among them.
         method: its name; `settings` are those that it reads.
         calibration: text hash, source, tokens and way; empty where none was read.
-        figures: measured, with the hash of the held-out text; null where there is nothing to tell ("n/a").
+        figures: measured, with the hash of the held-out text; null where there is nothing to tell ("n/a") or the
+            number is not finite. `bits_per_weight` counts codes as packed bits, `file_bits_per_weight` as this file
+            stores them, two to a byte or one.
         modules: for each quantized module how its tensors are read; see `lab.quantization.packed_file`.
         skipped: parameters that stayed dense, with reasons.
         file_sha256: of the weight file, hex.
@@ -39,6 +42,15 @@ class Card:
     skipped: dict[str, str]
     file_sha256: str
     versions: dict[str, str] = field(default_factory=dict)
+
+
+def finite(value: Any) -> Any:
+    """The same with null for numbers that are not finite: JSON has none."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_card(directory: Path, card: Card) -> None:

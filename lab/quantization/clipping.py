@@ -37,7 +37,8 @@ class Clip:
 
     Attributes:
         how: "none"; "ratio": both ends times `amount`; "percentile": `amount` % of a group's weights lie inside
-            (of |w| for the symmetric kinds, else half of the rest beyond either end); "weight_error": the ratio of
+            (of |w| for the symmetric kinds, else half of the rest beyond either end; a group of which that would leave
+            a single value, as of mostly zeros, keeps its full range); "weight_error": the ratio of
             `RATIOS` with the least sum of (w - w')^2; "output_error": the one with the least sum of (x (w - w'))^2
             over calibration inputs x, each group by itself.
         amount: of "ratio", above 0 to 1; of "percentile", 50 to 100.
@@ -152,8 +153,12 @@ def _percentiles(weight: Tensor, grid: Grid, percent: float) -> Generator[float,
 def _ends(groups: Tensor, share: float, symmetric: bool) -> Range:
     if symmetric:
         reach = _quantile(groups.abs(), share)
+        # A reach of 0 would make every weight 0, however large.
+        reach = torch.where(reach > 0, reach, groups.abs().amax(dim=-1))
         return -reach, reach
-    return _quantile(groups, (1 - share) / 2), _quantile(groups, (1 + share) / 2)
+    low, high = _quantile(groups, (1 - share) / 2), _quantile(groups, (1 + share) / 2)
+    ends = torch.aminmax(groups, dim=-1)
+    return torch.where(low < high, low, ends.min), torch.where(low < high, high, ends.max)
 
 
 def _quantile(groups: Tensor, share: float) -> Tensor:

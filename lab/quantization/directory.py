@@ -11,7 +11,6 @@ import errno
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lab.errors import BadInput, ModelError, shown
-from lab.models.atomic import file_lock
+from lab.models.atomic import file_lock, make_partial, remove_partials
 from lab.models.loading import LoadedModel
-from lab.quantization.card import WEIGHTS, Card, write_card
+from lab.quantization.card import WEIGHTS, Card, finite, write_card
 from lab.quantization.packed_file import to_file
 from lab.quantization.whole_model import WholeModel
 
 MIB = 1 << 20
 ROOM_BYTES = 16 * MIB
 """Tokenizer, config and card."""
-_PARTIAL = ".partial-"
 
 
 def check_out(out: Path) -> None:
@@ -70,14 +68,16 @@ def write_quantized(
     Args:
         loaded: the dense model.
         made: with the codes of its modules kept.
-        method, settings, calibration, figures: for the card; see `Card`.
+        method, settings, calibration, figures: for the card; see `Card`. The file's own bits per weight are added.
 
     Raises:
         BadInput: `out` exists or cannot be made.
         ModelError: the disk is full or fails; nothing is left.
     """
     check_out(out)
-    tensors, modules = _tensors(made)
+    tensors, modules, code_bytes = _tensors(made)
+    weights = sum(result.storage.weights for result in made.modules)
+    figures = {**figures, "file_bits_per_weight": 8 * code_bytes / weights}
     _require_disk(out, sum(t.nbytes for t in tensors.values()))
     with _filled(out) as partial:
         save_file(tensors, str(partial / WEIGHTS), metadata={"format": "pt", "lab": "quantized"})
@@ -87,14 +87,14 @@ def write_quantized(
         generation = getattr(shell, "generation_config", None)
         if generation is not None:
             generation.save_pretrained(partial)
-        loaded.tokenizer.save_pretrained(partial)
+        _save_tokenizer(out, partial, loaded.tokenizer)
         card = Card(
             model=loaded.facts,
             method=method,
             settings=settings,
             calibration=calibration,
-            figures=figures,
-            modules=modules,
+            figures=finite(figures),
+            modules=finite(modules),
             skipped={part.name: part.reason for part in made.coverage.skipped},
             file_sha256=sha256_of(partial / WEIGHTS),
             versions={"torch": torch.__version__},
@@ -109,16 +109,29 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _tensors(made: WholeModel) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
-    """Every tensor of the file by name, and how each quantized module is read. Tied tensors are kept once."""
+def _save_tokenizer(out: Path, partial: Path, tokenizer: Any) -> None:
+    try:
+        tokenizer.save_pretrained(partial)
+    except OSError:
+        raise
+    except Exception as error:  # the tokenizers library has no class of its own for a full disk
+        raise _not_written(out, str(error)[:200]) from error
+
+
+def _tensors(made: WholeModel) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]], int]:
+    """Every tensor of the file by name, how each quantized module is read, and the bytes of all of these.
+
+    Tied tensors are kept once.
+    """
     tensors: dict[str, Tensor] = {}
     modules: dict[str, dict[str, Any]] = {}
-    parts = dict(made.shell.named_modules())
+    parts, code_bytes = dict(made.shell.named_modules()), 0
     for result in made.modules:
         if result.quantized is None:
             raise AssertionError("the codes were kept")
         stored, described = to_file(result.quantized)
         tensors.update({f"{result.name}.{name}": tensor.contiguous() for name, tensor in stored.items()})
+        code_bytes += sum(tensor.nbytes for tensor in stored.values())
         modules[result.name] = {
             **described,
             "transposed": type(parts[result.name]).__name__ == "Conv1D",
@@ -133,7 +146,7 @@ def _tensors(made: WholeModel) -> tuple[dict[str, Tensor], dict[str, dict[str, A
             continue
         seen.add(key)
         tensors[name] = tensor.detach().cpu().contiguous()
-    return tensors, modules
+    return tensors, modules, code_bytes
 
 
 def _require_disk(out: Path, needed: int) -> None:
@@ -151,9 +164,8 @@ def _filled(out: Path) -> Iterator[Path]:
     lock = out.with_name(f".{out.name}.lock")
     try:
         with file_lock(lock):
-            for leftover in out.parent.glob(f"{_PARTIAL}{out.name}-*"):
-                shutil.rmtree(leftover, ignore_errors=True)
-            partial = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{out.name}-", dir=out.absolute().parent))
+            remove_partials(out)
+            partial = make_partial(out)
             try:
                 yield partial
                 for path in partial.iterdir():

@@ -2,7 +2,8 @@
 
 Codes of up to 4 bits lie two in a byte along the input, the even column in the lower half, counted from the lowest
 code; wider codes take a byte each, signed where the grid is. Scales and minima are stored in their own format, so that
-what comes back is equal bit for bit.
+what comes back is equal bit for bit. Where codes have 2, 3, 5, 6 or 7 bits a file holds more than the packed bits that
+`Storage` counts.
 """
 
 from __future__ import annotations

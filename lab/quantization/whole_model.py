@@ -8,7 +8,7 @@ held at a time. In "sequential" calibration a layer is shown what the layers bef
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lab.errors import BadInput, shown
 from lab.models.shell import make_shell
-from lab.quantization.awq import Awq, AwqWeight, quantize_scaled, scaled_inputs
+from lab.quantization.awq import UNCLIPPED, Awq, AwqWeight, quantize_scaled, scaled_inputs
 from lab.quantization.awq_layer import Folded, folding
 from lab.quantization.awq_search import ScaleSearch
 from lab.quantization.calibration import (
@@ -65,6 +65,8 @@ class ModuleResult:
         weight_error: |W - W'| / |W|, Frobenius norms.
         output_error: |(W - W') x| / |W x| over kept calibration inputs; None without calibration.
         quantized: the codes, if they were asked for; else None.
+        columns, rows: (in,) and (out,) where AWQ multiplied the weights and folded the opposite into what stands
+            before and after, before codes were made; None where it did not. See `unfolded`.
     """
 
     name: str
@@ -74,6 +76,14 @@ class ModuleResult:
     weight_error: float
     output_error: float | None
     quantized: Quantized | None
+    columns: Tensor | None = None
+    rows: Tensor | None = None
+
+    def unfolded(self, values: Tensor) -> Tensor:
+        """(out, in) values of the codes as they count beside the dense weights: without what was folded away."""
+        if self.columns is not None:
+            values = values / self.columns
+        return values if self.rows is None else values * self.rows[:, None]
 
 
 @dataclass(frozen=True)
@@ -211,9 +221,10 @@ class _Work:
                 yield from self._quantize([name], watch.results())
             if any(self.methods[name].wants_inputs for name in left):
                 name = next(name for name in left if self.methods[name].wants_inputs)
+                label = self.methods[name].label
                 raise BadInput(
                     f"{name} lies outside the decoder layers, so that nothing is known of its inputs.",
-                    remedy=f"Choose a method without calibration for it, or leave it dense, not {left[name]}.",
+                    remedy=f"Choose a method without calibration for it, or leave it dense, not {label}.",
                 )
         for name in left:
             yield from self._quantize([name], {})
@@ -275,6 +286,7 @@ class _Work:
     ) -> Generator[Progress, None, None]:
         method, given = self.methods[names[0]], inputs.get(names[0])
         weights = [out_in(self.modules[name]) for name in names]
+        unclipped = names[0].endswith(UNCLIPPED)
         made: Sequence[Quantized]
         try:
             if isinstance(method, Gptq):
@@ -285,7 +297,8 @@ class _Work:
                 )
                 made = [one]
             else:
-                one = yield from self._progress(method.quantize(weights[0], given), "quantizing", names[0])
+                alone = replace(method, clip=False) if isinstance(method, Awq) and unclipped else method
+                one = yield from self._progress(alone.quantize(weights[0], given), "quantizing", names[0])
                 made = [one]
         except BadInput as error:
             raise BadInput(f"{names[0]}: {error.message}", remedy=error.remedy) from error
@@ -299,7 +312,7 @@ class _Work:
         """AWQ where the scales are in the weights already."""
         scales = folded.columns.get(name)
         reads = inputs if scales is None else scaled_inputs(inputs, scales)
-        clip = method.clip and not name.endswith(("q_proj", "k_proj"))
+        clip = method.clip and not name.endswith(UNCLIPPED)
         ones = torch.ones(weight.shape[1], device=weight.device)
         made, clipped = yield from quantize_scaled(weight.float(), ones, reads, method.grid, clip=clip)
         search = next(one for one in folded.searches if name in one.modules)
@@ -325,10 +338,11 @@ class _Work:
             values = quantized.dequantize()
             _set_weight(module, values)
             dense = out_in(linear_module(self.model, name)).float()
-            if name in folded.columns:
-                values = values / folded.columns[name]
-            if name in folded.rows:
-                values = values * folded.rows[name][:, None]
+            columns, rows = folded.columns.get(name), folded.rows.get(name)
+            if columns is not None:
+                values = values / columns
+            if rows is not None:
+                values = values * rows[:, None]
             change = values - dense
             weight_error = _ratio(change, dense)
             output_error = None
@@ -338,7 +352,9 @@ class _Work:
             _say_untied(self.shell)
         kept = quantized if self.keep_codes else None
         self.results.append(
-            ModuleResult(name, method.name, quantized.storage, quantized.notes, weight_error, output_error, kept)
+            ModuleResult(
+                name, method.name, quantized.storage, quantized.notes, weight_error, output_error, kept, columns, rows
+            )
         )
         self.done += dense.numel()
 

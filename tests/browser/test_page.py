@@ -289,6 +289,24 @@ def test_the_link_holds_the_state(lab: Lab, visit: Any) -> None:
     expect(page.page.get_by_label("Window", exact=True)).to_have_value("256")
 
 
+def test_the_quantization_page_follows_its_sliders_and_proves_its_run(lab: Lab, visit: Any) -> None:
+    page = visit(lab.url("/voila/render/quantization.ipynb?autorun=0#heldout_tokens=32"), 800)
+    page.wait_ready()
+    table = page.page.get_by_role("table", name="Errors at each group size")
+    expect(table.locator("tbody")).to_have_count(6)
+    expect(page.page.get_by_text("MEASURED in the run: ")).to_be_visible()
+    (before,) = re.findall(r"[\d.]+ dB", table.locator("tbody").first.inner_text())
+    page.page.get_by_label("Bits", exact=True).first.fill("3")
+    expect(page.page.get_by_text("MEASURED on the model as you move the sliders")).to_be_visible()
+    expect(table).not_to_contain_text(before, timeout=60_000)
+    expect(table).to_contain_text("dB")
+    assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.page.get_by_role("button", name="Run", exact=True).click()
+    page.wait_proof("computed again in plain Python")
+    expect(page.page.locator(".lab-mode")).to_contain_text("LIVE")
+    expect(page.page.get_by_text("MEASURED in the run: ")).to_be_visible()
+
+
 @pytest.mark.parametrize(
     "path",
     [

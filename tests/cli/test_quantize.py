@@ -29,7 +29,8 @@ def test_gptq_to_a_directory(tiny_directory: Callable[..., Path], tmp_path: Path
     assert card.calibration["tokens"] == 200
     assert card.calibration["text_hash"] != card.figures["held_out"]["text_hash"]
     assert card.figures["kl_dense_variant_nats"] > 0
-    assert card.figures["bits_per_weight"] == 4.5
+    assert card.figures["bits_per_weight"] == card.figures["file_bits_per_weight"] == 4.5
+    assert "4.50 bits a weight in the file" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,9 @@ def test_gptq_to_a_directory(tiny_directory: Callable[..., Path], tmp_path: Path
         ("--grid round", "There is no grid 'round'"),
         ("--scales int3", "There is no scale format 'int3'"),
         ("--only model.layers.9.mlp.up_proj --group-size 32", "'model.layers.9.mlp.up_proj' is no module"),
+        ("--only model.layers.0.mlp.up_proj --head --group-size 32", "--head would do nothing"),
+        ("--method nf4 --grid asymmetric", "--grid asymmetric would do nothing"),
+        ("--method nf4 --scales float16", "--scales float16 would do nothing"),
         ("--method nf4 --bits 3", "NF4 has 4 bits, not 3"),
         ("--method gptq --damping 2 --group-size 32", "Damping is 0 to 1"),
         ("--calibration missing.txt --group-size 32", "'missing.txt' cannot be read"),

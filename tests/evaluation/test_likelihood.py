@@ -138,6 +138,12 @@ def test_a_perplexity_beyond_numbers_is_infinite() -> None:
     assert huge.perplexity == math.inf
 
 
+def test_a_perplexity_of_nan_stays_nan() -> None:
+    broken = Likelihood(torch.tensor([1.0, torch.nan]), torch.tensor([1, 2]), 4, 3, "", Windows())
+    assert broken.perplexity is not None
+    assert math.isnan(broken.perplexity)
+
+
 def changed(model: nn.Module) -> nn.Module:
     shell = make_shell(model)
     generator = torch.Generator().manual_seed(3)

@@ -183,6 +183,8 @@ def test_static_ranges_are_those_of_the_inputs(tiny: Tiny) -> None:
         hang_rounded_inputs(loaded.model, ActivationScheme(8, "static"), spans, ["lm_head", name])
     with pytest.raises(NotFound, match="nowhere"):
         hang_rounded_inputs(loaded.model, ActivationScheme(), names=["nowhere"])
+    with pytest.raises(BadInput, match="0 modules of"):
+        hang_rounded_inputs(loaded.model, ActivationScheme(), names=[])
 
 
 def test_ranges_of_a_model_are_bounded_and_right(tiny: Tiny) -> None:

@@ -72,7 +72,7 @@ def test_scales_are_balanced_and_name_the_channels_they_protect() -> None:
     assert made.ratio > 0
     assert made.protected == tuple(inputs.mean_abs.topk(8).indices.tolist())
     assert made.channel_scales is not None
-    assert made.storage.other_bits == 16 * 192
+    assert made.storage.other_bits == 32 * 192
 
 
 def test_channels_without_inputs_are_left_alone() -> None:

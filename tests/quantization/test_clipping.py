@@ -123,3 +123,14 @@ def test_bad_rules_are_refused_in_words() -> None:
         finished(method.quantize(matrix()))
     with pytest.raises(BadInput, match="takes 288 numbers"):
         finished(method.quantize(matrix(), inputs(64)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [32, "row", "tensor"])
+def test_a_percentile_of_mostly_zeros_keeps_the_full_range(kind: Kind, share: Share) -> None:
+    weight = torch.zeros(2, 32)
+    weight[:, 3], weight[:, 20] = 1.0, -2.0
+    grid = Grid(8, kind, share)
+    found = after(weight, grid, Clip("percentile", 90))
+    assert torch.allclose(found, weight, atol=0.02)
+    assert torch.equal(found, after(weight, grid, Clip.none))

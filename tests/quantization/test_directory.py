@@ -143,14 +143,41 @@ def test_an_existing_place_is_refused_and_left(tiny: Tiny, tmp_path: Path) -> No
 
 
 def test_a_killed_run_leaves_what_the_next_one_removes(tiny: Tiny, tmp_path: Path) -> None:
-    left = tmp_path / ".partial-out-abc"
+    left = tmp_path / ".partial-out-ab3d_f9h"
     left.mkdir()
     (left / WEIGHTS).write_bytes(b"half")
-    other = tmp_path / ".partial-other-abc"
-    other.mkdir()
+    others = [tmp_path / name for name in (".partial-other-ab3d_f9h", ".partial-out-8bit-ab3d_f9h", ".partial-out-x")]
+    for other in others:  # of "out-8bit" that another process fills now, too
+        other.mkdir()
     written(tmp_path / "out", tiny("llama"), "nearest int4")
     assert not left.exists()
-    assert other.exists()
+    assert all(other.exists() for other in others)
+
+
+def test_a_tokenizer_that_cannot_be_written_is_an_error_in_words(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = tiny("llama")
+
+    def full(_: Path) -> None:
+        raise Exception("No space left on device (os error 28)")  # as the tokenizers library does
+
+    monkeypatch.setattr(loaded.tokenizer, "save_pretrained", full)
+    with pytest.raises(ModelError, match="out cannot be written: No space left on device"):
+        written(tmp_path / "out", loaded, "nearest int4")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_card_has_the_file_s_own_bits_and_null_for_what_is_no_number(tiny: Tiny, tmp_path: Path) -> None:
+    loaded = tiny("llama")
+    made = quantized(loaded, "nearest ragged")  # 3 bits, two codes to a byte in a file
+    figures = {"perplexity": float("nan"), "held_out": {"kl": float("inf"), "tokens": 7}}
+    card = write_quantized(
+        tmp_path / "out", loaded, made, method="nearest", settings={}, calibration={}, figures=figures
+    )
+    assert card.figures == read_card(tmp_path / "out").figures
+    assert (card.figures["perplexity"], card.figures["held_out"]) == (None, {"kl": None, "tokens": 7})
+    assert card.figures["file_bits_per_weight"] == pytest.approx(made.bits_per_weight + 1)
 
 
 FULL_DISK = """

@@ -30,6 +30,15 @@ def test_seven_billion_weights_are_those_of_the_text() -> None:
     assert found.bits_per_weight == 4.125
 
 
+def test_minima_and_zero_points_are_counted() -> None:
+    plain, minimum, points = (by_count(7 * 10**9, 4, 128, zero_bits=bits) for bits in (0, 16, 4))
+    assert (plain.bytes - plain.code_bytes) / GB == pytest.approx(0.11, abs=0.001)
+    assert (minimum.bytes - minimum.code_bytes) / GB == pytest.approx(0.22, abs=0.002)
+    assert points.bits_per_weight == 4.125 + 4 / 128
+    with pytest.raises(BadInput, match="has -1 bits"):
+        by_count(7, 4, 128, zero_bits=-1)
+
+
 def test_known_models_have_as_many_weights_as_they_have() -> None:
     assert sum(m.weights for m in LLAMA_7B) == 6_738_415_616
     assert sum(m.weights for m in SMOLLM) == 134_515_008

@@ -63,7 +63,7 @@ def test_every_module_is_done_and_the_model_is_not_changed(tiny: Tiny, kind: str
     assert cover.quantized + sum(s.parameters for s in cover.skipped) == cover.parameters
     assert all(s.reason for s in cover.skipped)
     assert cover.bytes < cover.dense_bytes
-    assert whole.bits_per_weight == pytest.approx(4.5, abs=0.8)  # AWQ's scales beside the codes
+    assert whole.bits_per_weight == pytest.approx(4.5, abs=1.4)  # AWQ's scales beside the codes
     if kind == "mixtral":
         assert any("experts" in s.name and "3 dimensions" in s.reason for s in cover.skipped)
 

@@ -95,6 +95,8 @@ def test_formats_storage_and_the_seed_texts_examples(tiny: Tiny) -> None:
     assert seven["total"]["code_bytes"] == 3_500_000_000
     assert seven["total"]["scale_bytes"] == 109_375_000
     assert seven["total"]["before_bytes"] == 14 * 10**9
+    minimum = ask(model, "storage", model="count", weights=7 * 10**9, kind="float_minimum")
+    assert minimum["total"]["zero_bytes"] == minimum["total"]["scale_bytes"] == 109_375_000
     llama = ask(model, "storage", model="llama-2-7b")
     assert llama["total"]["weights"] == 6_738_415_616
     example = ask(model, "worked_example")

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from quantization_layer_sim import COLUMNS, answer, histogram, layer_run
-from quantization_whole import HOSTILE, map_run, started
+from quantization_spoken import packed_run, words_run
+from quantization_whole import HOSTILE, map_run, pareto_run, started
 
 from lab.events import Event, event_types
+from lab.events.quantization import GridNote
 from lab.experiments.quantization.params import QuantizationParams
 from widgets.experiment import Desk, build_views
 from widgets.exporting import make_export
@@ -36,12 +38,17 @@ class Page:
     def __init__(self, *, answers: bool = True) -> None:
         self.asked: Asked = []
         self.answers = answers
+        self.unreadable = False
+        self.held: list[tuple[int, Callable[[], None]]] | None = None  # replies that have not come yet
 
         def ask(name: str, params: dict[str, Any], reply: Callable[..., None], *, of_run: bool) -> None:
             assert not of_run
             self.asked.append((name, params))
-            found = answer(name, params) if self.answers else None
-            reply(found, "" if found is not None else "This was never asked while the run was recorded.")
+            found = {"x": 1} if self.unreadable else answer(name, params) if self.answers else None
+            if self.held is None or name != "histogram":
+                reply(found, "" if found is not None else "This was never asked while the run was recorded.")
+            else:
+                self.held.append((params["bits"], lambda: reply(found, "")))
 
         made = build_views("quantization", Desk(ask=ask, touch=lambda: None, lock=threading.RLock()))
         assert isinstance(made, QuantizationViews)
@@ -215,11 +222,16 @@ def test_the_model_s_own_grid_is_named_on_every_page() -> None:
     page = Page().run(list(layer_run()))
     assert "not one weight changed, the error is exactly 0" in page.text()
     assert any("Q4_1" in words for words, _ in PRESETS)
-    page.run(list(map_run()))
-    state = page.views.state
-    assert state.task == "map"
-    section = page.views.section("GridNoteSection")
-    assert section.present(state) == bool(state.grid and state.grid.words)
+    note = GridNote(grid="Q4_1", checked="layer 0 q_proj", changed=0.0, max_error=0.0, words="These lie on Q4_1")
+    for run in (map_run, pareto_run, words_run, packed_run):
+        first, *others = run()
+        page = Page().run([first, note, *(e for e in others if not isinstance(e, GridNote))])
+        assert page.views.state.task != "layer"
+        shown = page.views.section("GridNoteSection").widget
+        assert isinstance(shown, View)
+        assert shown in page.views.widget.children
+        assert list(shown.state["lines"][0]) == ["p", "These lie on Q4_1."]
+        assert "not one weight changed, the error is exactly 0" in shown.state["lines"][1][1]
 
 
 def test_three_errors_and_where_they_disagree() -> None:
@@ -229,7 +241,7 @@ def test_three_errors_and_where_they_disagree() -> None:
     assert (figures["weight_error"]["value"], figures["weight_error"]["unit"]) == ("11.1", "% weight error")
     assert own.weight_error == pytest.approx(0.111, abs=5e-4)
     assert f"{figures['output_error']['value']} %" == percent(own.heldout_error)
-    assert (figures["kl"]["value"], figures["kl"]["unit"]) == ("8.30", "× 10⁻⁵ nats, KL")
+    assert (figures["kl"]["value"], figures["kl"]["unit"]) == ("8.30", "× 10⁻⁵ nats, KL(dense ‖ quantized)")
     assert all(f["badge"] == "MEASURED" and f["title"] for f in figures.values())
     tone, text, notes = agreement(state, live=False)
     assert tone == "even"
@@ -272,10 +284,9 @@ def test_a_run_that_is_stopped_or_has_not_begun_is_drawn() -> None:
 
 def test_an_answer_that_cannot_be_read_is_said_and_harms_nothing() -> None:
     page = Page().run(list(layer_run()))
-    section = page.histograms
-    section._asked._take(json.dumps(section.question({**section.values, "bits": 5}), sort_keys=True), {"x": 1}, "")
+    page.unreadable = True
     page.move(bits=5)
-    assert "could not be read" in section._source.state["lines"][0][1]
+    assert "could not be read" in page.histograms._source.state["lines"][0][1]
 
 
 def test_no_error_at_all_is_drawn_as_one() -> None:

@@ -131,7 +131,7 @@ def test_mixed_precision_shows_bits_and_dense_layers_with_the_total() -> None:
     assert data["dense"]["x"] == [29]
     assert data["names"]["text"] == ["8", "3", "dense"]
     size = section._figures.state["figures"][0]
-    assert size["badge"] == "SIMULATED"
+    assert size["badge"] == "DERIVED"
     assert "513 MiB" in size["note"]
     assert section._table.state["rows"][29][1] == "dense"
     assert not MixedSection(desk()).present(folded([started(task="map")]))

@@ -13,7 +13,7 @@ Answer = dict[str, Any]
 
 
 class Asked(Generic[T]):
-    """Answers to one kind of question.
+    """Answers to one kind of question. The desk keeps only the newest question of a name, so one is waited for at most.
 
     Args:
         name: of the question.
@@ -27,14 +27,16 @@ class Asked(Generic[T]):
         self._read = read
         self._known: dict[str, T] = {}
         self._refused: dict[str, str] = {}
-        self._waiting: set[str] = set()
+        self._waiting = ""
+        self._turn = 0
         self.last: T | None = None
 
     def clear(self) -> None:
         """The model may be another one: forget the answers; the last one stays on screen until a newer comes."""
         self._known.clear()
         self._refused.clear()
-        self._waiting.clear()
+        self._waiting = ""
+        self._turn += 1
 
     def known(self, question: Mapping[str, Any]) -> T | None:
         """The answer, if it is there."""
@@ -47,16 +49,23 @@ class Asked(Generic[T]):
     def ask(self, question: Mapping[str, Any]) -> T | None:
         """The answer; asks for it where it is neither there, nor refused, nor on its way. Callers hold the lock."""
         key = _key(question)
-        if key not in self._known and key not in self._refused and key not in self._waiting:
-            self._waiting.add(key)
-            self._desk.ask(self._name, dict(question), lambda answer, why: self._take(key, answer, why), of_run=False)
+        # A refusal stands while its question does; whoever comes back to it later asks again.
+        self._refused = {k: why for k, why in self._refused.items() if k == key}
+        if key not in self._known and key not in self._refused and key != self._waiting:
+            self._waiting, turn = key, self._turn
+            self._desk.ask(
+                self._name, dict(question), lambda answer, why: self._take(key, answer, why, turn), of_run=False
+            )
         found = self._known.get(key)
         self.last = self.last if found is None else found
         return found
 
-    def _take(self, key: str, answer: Answer | None, why: str) -> None:
+    def _take(self, key: str, answer: Answer | None, why: str, turn: int) -> None:
         with self._desk.lock:
-            self._waiting.discard(key)
+            if turn != self._turn:  # asked before `clear`: perhaps of another model
+                return
+            if self._waiting == key:
+                self._waiting = ""
             if answer is None:
                 self._refused[key] = why or "There is no answer."
             else:

@@ -55,8 +55,10 @@ class CoverageSection(Section):
         if coverage is None:
             return
         self._bar.show([_part(row, coverage) for row in coverage.rows], coverage.truth)
-        self._figures.show(coverage_figures(coverage))
-        self._why.say(*(("p", text) for text in reasons(coverage)))
+        # The map's mixed precision shows cost and size with the dense ones beside them: not twice on a page.
+        elsewhere = state.task == "map" and bool(coverage.layer_bits)
+        self._figures.show(coverage_figures(coverage)[: 1 if elsewhere else None])
+        self._why.say(("p", f"Counted for {coverage.setting.label}."), *(("p", text) for text in reasons(coverage)))
         # The map has a picture of its own for them.
         mixed = sum(bits > 0 for bits in coverage.layer_bits) > 1 and state.task != "map"
         if mixed:
@@ -97,7 +99,7 @@ def reasons(coverage: Coverage) -> list[str]:
 def _layer_words(coverage: Coverage) -> str:
     bits = sorted({b for b in coverage.layer_bits if b})
     dense = sum(not b for b in coverage.layer_bits)
-    said = f"Layer 0 to {len(coverage.layer_bits) - 1}: "
+    said = f"DERIVED. Layer 0 to {len(coverage.layer_bits) - 1}: "
     said += f"{bits[0]:g} bits a code" if len(bits) == 1 else f"{bits[0]:g} to {bits[-1]:g} bits a code"
     beside = f", {dense} layers dense" if dense else ""
     return f"{said}{beside}; quantized matrices take {format_bytes(sum(coverage.layer_bytes))}."

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab.events import RunFinished
 from lab.events.quantization import LayerErrors, ModelErrors
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
-from widgets.quantization.errors_plot import COLOURS, MOST, ErrorsPlot
+from widgets.quantization.errors_plot import COLOURS, MOST, SIGNS, ErrorsPlot, base_words
 from widgets.quantization.figures import error_figures
 from widgets.quantization.sections import Section, heading, section
 from widgets.quantization.state import QuantizationState
@@ -55,9 +56,10 @@ class ErrorsSection(Section):
         settings = own_first(state)
         labels = [e.setting.label for e in settings]
         self._plot.show(settings, labels)
-        self._legend.legend([(label, COLOURS[i], i > 0) for i, label in enumerate(labels)])
+        self._legend.legend([(f"{SIGNS[i]} {label}", COLOURS[i], i > 0) for i, label in enumerate(labels)])
         scope = f" Quantized: {settings[0].scope}." if settings else ""
-        self._legend.say(("p", f"MEASURED. Lower is better; where two lines cross, the errors disagree.{scope}"))
+        words = f"MEASURED. Lower is better; where two lines cross, the errors disagree.{scope} {base_words(settings)}"
+        self._legend.say(("p", words.strip()))
         if not live:
             self._layers.show(layer_table(state), caption="Errors of the layer at every setting")
             self._models.show(model_table(state), caption="Errors of the model at every setting")
@@ -89,4 +91,6 @@ def agreement(state: QuantizationState, *, live: bool) -> tuple[str, str, Sequen
         return "none", "", []
     if live and state.end is None:
         return "pending", "The errors agree so far", []
+    if not isinstance(state.end, RunFinished):
+        return "none", "The run ended before all settings were compared", []
     return "good", "Weight error, output error and the model's own error rank these settings alike", []

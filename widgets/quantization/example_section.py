@@ -8,7 +8,7 @@ from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.quantization.asked import Answer, Asked
-from widgets.quantization.group_plot import GroupPlot
+from widgets.quantization.group_plot import LEGEND, GroupPlot
 from widgets.quantization.sections import Section, heading, section
 from widgets.quantization.sentences import number, signed
 from widgets.quantization.state import QuantizationState
@@ -27,11 +27,17 @@ class ExampleSection(Section):
         self._controls.add_class("lab-inline")
         self._controls.on_values(self._chosen)
         self._plot = GroupPlot(height=170)
+        self._legend = Words(css_class="lab-caption")
+        self._legend.legend(LEGEND)
         self._table = DataTable(summary="Table of the examples")
         self.widget = section(
-            heading("By hand", "Small enough for a pencil: symmetric levels, s = largest |w| / Q, code = w / s."),
+            heading(
+                "By hand",
+                "DERIVED. Small enough for a pencil: symmetric levels, s = largest |w| / Q, code = w / s, rounded.",
+            ),
             self._controls,
             self._plot,
+            self._legend,
             self._words,
             self._table,
         )
@@ -50,7 +56,7 @@ class ExampleSection(Section):
         """Draw the examples."""
         del state, upto
         answer = self._asked.ask({}) or self._asked.last
-        for widget in (self._controls, self._plot, self._table):
+        for widget in (self._controls, self._plot, self._legend, self._table):
             (widget.add_class if answer is None else widget.remove_class)("lab-off")
         if answer is None:
             self._words.say(("p", self._asked.why_not({}) or "The examples are being asked for."))

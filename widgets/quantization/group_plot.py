@@ -8,6 +8,13 @@ from widgets.plot import Plot, add_hover, new_figure, paint, source
 
 MOST_LEVELS = 40
 """With more than this no lines are drawn for levels: they would be a grey ground."""
+LEGEND = (
+    ("what it was (ring)", "--lab-text", False),
+    ("what it became (dot)", "--lab-series-1", False),
+    ("error", "--lab-rejected-edge", False),
+    ("level", "--lab-line", False),
+)
+"""What the colours and signs stand for."""
 
 
 class GroupPlot(Plot):

@@ -10,7 +10,7 @@ from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.quantization.asked import Answer, Asked
-from widgets.quantization.group_plot import GroupPlot
+from widgets.quantization.group_plot import LEGEND, GroupPlot
 from widgets.quantization.histogram_section import HistogramSection
 from widgets.quantization.sections import Section, heading, section
 from widgets.quantization.sentences import method_words, number, signed
@@ -18,7 +18,7 @@ from widgets.quantization.state import QuantizationState
 from widgets.text import Words
 
 NEEDED = ("columns", "before", "after", "row", "group")
-NO_GROUPS = "This method has no groups on an even grid: its levels are shown further down."
+NO_GROUPS = "NF4's groups have no even levels; they are not drawn here. Number formats have no groups."
 
 
 class GroupSection(Section):
@@ -36,14 +36,7 @@ class GroupSection(Section):
         self._words = Words(css_class="lab-answer")
         self._plot = GroupPlot()
         self._legend = Words(css_class="lab-caption")
-        self._legend.legend(
-            [
-                ("what it was (ring)", "--lab-text", False),
-                ("what it became (dot)", "--lab-series-1", False),
-                ("error", "--lab-rejected-edge", False),
-                ("level", "--lab-line", False),
-            ]
-        )
+        self._legend.legend(LEGEND)
         self._table = DataTable(summary="Table of the group")
         self.widget = section(
             heading(
@@ -76,7 +69,13 @@ class GroupSection(Section):
 
     def _place(self) -> tuple[int, int]:
         weight = self._weight()
-        return self._at or ((weight.row, weight.group) if weight else (0, 0))
+        return self._at or (self._at_weight(weight) if weight else (0, 0))
+
+    def _at_weight(self, weight: WorstWeight) -> tuple[int, int]:
+        """Row and group of a weight as they are asked: neighbours share a scale, whatever order the run took."""
+        share = str(self.histograms.values["group_size"]) if self.histograms else ""
+        size = share.partition("+")[0]
+        return weight.row, weight.column // int(size) if size.isdecimal() and int(size) else 0
 
     def reset(self) -> None:
         """Another run begins."""
@@ -109,19 +108,27 @@ class GroupSection(Section):
             self._words.say(("p", NO_GROUPS))
             self._hide(True)
             return
-        if state.histograms or self.histograms.own:
+        asked = bool(state.histograms or self.histograms.own)
+        if asked:
             self._asked.ask(question)
-        why, answer = self._asked.why_not(question), self._asked.last
+        why, answer = self._asked.why_not(question), self._asked.last if asked or live else None
         if why or answer is None:
-            self._words.say(("p", why or "The group is being asked for."))
+            waiting = "The group is being asked for." if asked else "No matrix measured yet." if live else ""
+            self._words.say(("p", why or waiting or "Nothing was measured."))
             self._hide(True)
             return
         self._hide(False)
-        marked = weight.column if weight and (weight.row, weight.group) == (answer["row"], answer["group"]) else None
+        here = weight is not None and self._at_weight(weight) == (answer["row"], answer["group"])
+        marked = weight.column if weight and here else None
         what = f"{answer.get('matrix', '')}, row {answer['row']}, group {answer['group']}: before and after"
         columns, before, after = answer["columns"], answer["before"], answer["after"]
         self._plot.show(columns, before, after, answer.get("levels") or (), marked, what)
         said = group_words(answer, marked)
+        said[0] = f"MEASURED. {said[0]}"
+        if not self.histograms.as_asked(state):
+            said.append("Here nothing is clipped or broken, unlike in the run.")
+        if state.param("method", "") == "gptq" and state.param("act_order", 0) and not state.param("static_groups", 0):
+            said.append("Neighbouring columns share a scale here; the run grouped them by activation order.")
         if not self.histograms.quick:
             said.append(f"Here by round to nearest: {method_words(self.histograms.values['method'])} takes a run.")
         self._words.say(*(("p", text) for text in said))

@@ -44,6 +44,7 @@ class HistogramSection(Section):
         self.log = False
         self.columns: dict[str, int] = {}
         self._run: Values = {}
+        self._card: Values | None = None
         self._shown: list[Shown] = []
         self._asked = Asked(desk, "histogram", self._read)
         self._keep = False
@@ -53,7 +54,10 @@ class HistogramSection(Section):
         self._controls.on_preset(self._preset)
         self._source = Words(css_class="lab-caption")
         self._rows = HistogramRows(
-            label="Errors at each group size", axis="error of a weight, W′ − W", first="scale for", picture="histograms"
+            label="Errors at each group size",
+            axis="error of a weight, W′ − W",
+            first="group size",
+            picture="histograms",
         )
         self._rows.on_row(self._choose_row)
         self._rows.on_dot(self._choose_dot)
@@ -131,6 +135,7 @@ class HistogramSection(Section):
             wanted = dict(PRESETS[index - 1][1]) if index else None
             here = {k: v for k, v in (self.own or {}).items() if k in ("layer", "projection")}
             self.own = None if wanted is None else {**here, **wanted}
+            self._keep = False  # what a link set is gone
             self.picked = None
         self._desk.touch()
 
@@ -155,6 +160,7 @@ class HistogramSection(Section):
     def reset(self) -> None:
         """Another run: what its model answered may differ."""
         self._asked.clear()
+        self.columns.clear()
         self.picked = None
         self._shown = []
 
@@ -162,7 +168,7 @@ class HistogramSection(Section):
         """Ask for the run's own values, so that all rows have their worst weights in the recording."""
         if state.task == "layer" and state.histograms:
             self._learn(state)
-            if self.quick and self._as_asked(state):
+            if self.quick and self.as_asked(state):
                 self._asked.ask(self.question(self.values))
 
     def _learn(self, state: QuantizationState) -> None:
@@ -170,25 +176,26 @@ class HistogramSection(Section):
         if state.started is None and self._run:
             return
         layers = state.param("layers", (0,))
-        before, self._run = (
-            self._run,
-            {
-                "layer": layers[0] if isinstance(layers, list | tuple) and layers else 0,
-                "projection": str(state.param("projection", "q_proj")),
-                "method": str(state.param("method", "nearest")),
-                "bits": state.param("bits", 4),
-                "kind": str(state.param("kind", "absmax")),
-                "group_size": str(state.param("group_size", "64")),
-                "scale_format": str(state.param("scale_format", "float16")),
-            },
-        )
-        if before and before != self._run:  # another question: the visitor's own values were about the last one
-            self.own = self.own if self._keep else None
-            self._keep = False
+        self._run = {
+            "layer": layers[0] if isinstance(layers, list | tuple) and layers else 0,
+            "projection": str(state.param("projection", "q_proj")),
+            "method": str(state.param("method", "nearest")),
+            "bits": state.param("bits", 4),
+            "kind": str(state.param("kind", "absmax")),
+            "group_size": str(state.param("group_size", "64")),
+            "scale_format": str(state.param("scale_format", "float16")),
+        }
+        card = dict(state.started.card.params) if state.started else None
+        if card is not None and card != self._card:
+            # Another question, be it only a clip or a mistake: the visitor's own values were about the last one.
+            if self._card is not None:
+                self.own = self.own if self._keep else None
+                self._keep = False
+            self._card = card
         for histogram in state.histograms:
             self.columns[histogram.projection] = histogram.columns
 
-    def _as_asked(self, state: QuantizationState) -> bool:
+    def as_asked(self, state: QuantizationState) -> bool:
         """Whether the run did what the question does: nothing clipped, nothing broken."""
         return bool(state.param("clip", "none") == "none" and state.param("break_run", "nothing") == "nothing")
 
@@ -207,7 +214,7 @@ class HistogramSection(Section):
         if self._of_run(state):
             matrix = Matrix(values["layer"], values["projection"])
             told = state.worst.get(matrix)
-            asked = self._asked.known(question) if self._as_asked(state) else None
+            asked = self._asked.known(question) if self.as_asked(state) else None
             answered = {h.setting.label: worst for h, worst in asked or ()}
             shown: list[Shown] = []
             for histogram in state.histograms_of(matrix, upto):
@@ -249,7 +256,7 @@ class HistogramSection(Section):
             locked=locked,
             waiting=not there and not why,
             label=f"Errors at each group size, {Matrix(values['layer'], values['projection']).title}",
-            empty=why or "The first histogram is being made.",
+            empty=why or ("The first histogram is being made." if live or not there else "Nothing was measured."),
         )
         self._source.say(("p", self._source_words(state, why, there=there)))
         self._legend.legend([("largest error", "--lab-rejected-edge", False), ("± s / 2", "--lab-text", True)])

@@ -65,8 +65,8 @@ def _by_hand(example: Mapping[str, Any]) -> list[Part]:
         {
             "title": "By hand",
             "paragraphs": [
-                f"Four weights at {group['bits']} bits: s = 1.2 / 7 = {scale}. The largest comes back exactly, as in "
-                "every group with symmetric levels: that is the peak in the middle of the histograms."
+                f"Four weights at {group['bits']} bits: s = 1.2 / 7 = {scale}. The largest comes back but for the "
+                "rounding of s to 2 bytes: hence the peak in the middle of the histograms."
             ],
             "table": {"head": ["w", "w / s", "q", "w′", "error"], "rows": rows},
         }
@@ -103,8 +103,9 @@ def _errors() -> Part:
         "title": "Three errors, three questions",
         "paragraphs": [
             "The weight error asks how far weights moved. The output error weighs each by the inputs that meet it. "
-            "The KL divergence asks what becomes of the next token, after all layers. Each can rank two settings "
+            "KL(dense ‖ quantized) asks what becomes of the next token, after all layers. Each can rank two settings "
             "differently; the last is what a reader notices.",
+            "KL is in nats. A flip: another token is the most probable.",
         ],
         "math": ["|W′ − W| / |W|", "|X (W′ − W)ᵀ| / |X Wᵀ|", "Σ p log(p / q)"],
     }
@@ -131,7 +132,7 @@ def _own(facts: ModelFacts | None) -> Part:
         "present, choose it on the left and look again."
         if grid
         else "A model that was stored in few bits before lies on that grid: quantized the same way again, nothing "
-        "changes. The page says where that is so; it is not so here."
+        f"changes. The page says where that is so{'; it is not so here' if facts else ''}."
     )
     return {"title": "A grid of its own", "paragraphs": [said]}
 
@@ -140,7 +141,7 @@ def _try() -> Part:
     return {
         "title": "Try",
         "paragraphs": [
-            "Drag the bits from 8 to 2: each bit less doubles the step, and costs about 6 dB.",
+            "Drag the bits from 8 to 2: each bit less about doubles the step (6 dB); from 3 to 2 bits it triples.",
             "Click a dot: which weight of the group set the scale?",
             "Layer 0 has a few very large weights; look at layer 14.",
             "Break it: take the scale of the next group, and see the proof catch it.",

@@ -66,7 +66,7 @@ class MapSection(Section):
         self._controls.set_values({"measure": self.measure})
         self._verdict.show(*map_verdict(list(cells.values()), len(planned), live=live, end=state.end))
         self._plot.show(cells, layers, self.measure, planned if live else [])
-        self._caption.say(("p", _caption(list(cells.values()), self.measure)))
+        self._caption.say(("p", _caption(list(cells.values()), self.measure, live=live)))
         if not live:
             self._table.show(map_table(cells))
 
@@ -193,9 +193,9 @@ def map_verdict(
     return "pending" if live else "none", text, note.strip()
 
 
-def _caption(cells: Sequence[MapCell], measure: Measure) -> str:
+def _caption(cells: Sequence[MapCell], measure: Measure, *, live: bool) -> str:
     if not cells:
-        return "The cells come as they are measured."
+        return "The cells come as they are measured." if live else "Nothing was measured."
     if not any(math.isfinite(value(c, measure)) for c in cells):
         return f"The {MEASURES[measure]} was not measured in this run; choose another."
     words = f"MEASURED. Colour: {UNITS[measure]}. The frame marks the largest."
@@ -233,13 +233,12 @@ def whole_model(state: QuantizationState) -> ModelErrors | None:
 
 def _mixed_figures(coverage: Coverage | None, whole: ModelErrors | None) -> list[dict[str, Any]]:
     size, unit = split_bytes(coverage.model_bytes if coverage else None)
-    badge = "MEASURED" if coverage and coverage.truth == "packed" else "SIMULATED"
     return [
         {
             "id": "mixed_size",
             "value": size,
             "unit": f"{unit} for the whole model",
-            "badge": badge,
+            "badge": "DERIVED",
             "note": f"dense: {format_bytes(coverage.dense_bytes)}" if coverage else "",
             "title": "What a file would hold, embeddings and all that stays dense included. No memory is saved here.",
         },
@@ -254,9 +253,9 @@ def _mixed_figures(coverage: Coverage | None, whole: ModelErrors | None) -> list
         {
             "id": "mixed_kl",
             "value": format_number(whole.divergence.kl) if whole else "",
-            "unit": "nats, KL(dense || this mix)",
+            "unit": "nats, KL(dense ‖ quantized)",
             "badge": "MEASURED",
-            "note": f"{whole.divergence.flips:,} of {whole.divergence.positions:,} top tokens change" if whole else "",
+            "note": f"flips: {whole.divergence.flips:,} of {whole.divergence.positions:,}" if whole else "",
             "title": "Mean over positions of held-out text.",
         },
     ]
@@ -265,7 +264,8 @@ def _mixed_figures(coverage: Coverage | None, whole: ModelErrors | None) -> list
 def suggestion(state: QuantizationState) -> str:
     """What to write into the field next, from the layers tried alone."""
     tried = sorted(state.sensitivities(), key=lambda s: -s.divergence.kl)
-    if len(tried) < 5 or state.param("layer_bits", ""):
+    # A run that stopped has not tried all layers: the least sensitive may be among the others.
+    if len(tried) < 5 or state.param("layer_bits", "") or not isinstance(state.end, RunFinished):
         return "‘Bits by layer’ takes layers and their bits, as in 0:8, 10-19:3, 29:16; 16 stays dense."
     worst, least = [s.layer for s in tried[:2]], [s.layer for s in tried[-3:]]
     bits = int(state.param("bits", 4))
@@ -313,9 +313,9 @@ def sensitivity_table(tried: Sequence[Sensitivity]) -> Table:
     """One row a layer."""
     head = [
         "layer",
-        "KL nats",
+        "KL(dense ‖ quantized), nats",
         "worst KL",
-        "other top token",
+        "flips",
         "positions",
         "perplexity",
         "dense perplexity",

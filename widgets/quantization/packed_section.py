@@ -69,7 +69,7 @@ class PackedSection(Section):
         self._figures.show(_headline(state))
         planned = int(state.param("max_new_tokens", 1)) - 1 if state.end is None else 1
         self._plot.show(rows, labels, planned)
-        self._race_words.say(("p", _race_words(state, rows)))
+        self._race_words.say(("p", _race_words(state, rows, live=live)))
         self._decode.show(
             _decode_rows(state, rows),
             (Column("tokens/s"), Column("a step"), Column("× dense")),
@@ -80,7 +80,7 @@ class PackedSection(Section):
         self._sizes.show(
             _size_rows(state),
             (Column("in memory", 1), Column("on disk", 3)),
-            empty="Sizes follow at the end of the run.",
+            empty="Sizes follow at the end of the run." if live else "Nothing was measured.",
         )
         self._size_words.say(("p", _size_words(state)))
         self._equal.show(_equal_rows(state, rows), (Column("equal"),))
@@ -180,9 +180,9 @@ def _reloaded(found: PackedFigures | None) -> str:
     return "loaded again, equal bit for bit" if found.reloaded else "loaded again, and different"
 
 
-def _race_words(state: QuantizationState, rows: Mapping[str, Sequence[PackedToken]]) -> str:
+def _race_words(state: QuantizationState, rows: Mapping[str, Sequence[PackedToken]], *, live: bool) -> str:
     if not rows:
-        return "The model is being packed."
+        return "The model is being packed." if live else "Nothing was measured."
     words = "MEASURED: all variants take turns, token by token, in one process. Lines are sums, slow steps and all."
     return words + (" The figures below take the median step." if state.packed_figures else "")
 

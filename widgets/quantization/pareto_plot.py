@@ -1,4 +1,4 @@
-"""What a setting costs and what it loses: bits per weight against KL divergence, the frontier between."""
+"""What a setting costs and what it loses: bits per weight against KL(dense ‖ quantized), the frontier between."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ParetoPlot(Plot):
     def __init__(self) -> None:
         fig = new_figure(
             x_label="bits per weight, scales and all else counted",
-            y_label="KL(dense || quantized), nats, log scale",
+            y_label="KL(dense ‖ quantized), nats, log scale",
             height=360,
             x_axis_type="log",
             y_axis_type="log",
@@ -65,12 +65,12 @@ class ParetoPlot(Plot):
             [
                 ("", "@label"),
                 ("bits per weight", "@bits"),
-                ("KL", "@kl nats"),
-                ("other top token", "@flips"),
+                ("KL(dense ‖ quantized)", "@kl nats"),
+                ("flips", "@flips"),
                 ("model", "@size"),
             ],
         )
-        super().__init__(fig, "Bits per weight against KL divergence")
+        super().__init__(fig, "Bits per weight against KL(dense ‖ quantized)")
 
     def show(self, points: Sequence[ParetoPoint]) -> None:
         """Draw the settings measured so far."""
@@ -196,7 +196,7 @@ def _flips(point: ParetoPoint) -> str:
 
 def _words(points: Sequence[ParetoPoint], best: Sequence[ParetoPoint], chosen: ParetoPoint | None) -> str:
     if not points:
-        return "Bits per weight against KL divergence: nothing measured yet"
+        return "Bits per weight against KL(dense ‖ quantized): nothing measured yet"
     edge = "; ".join(f"{p.setting.label}: {p.bits_per_weight:.2f} bits, {format_number(kl(p))} nats" for p in best)
     own = f". The chosen one, {chosen.setting.label}: {format_number(kl(chosen))} nats" if chosen else ""
-    return f"{len(points)} settings, bits per weight against KL divergence. On the frontier: {edge}{own}"
+    return f"{len(points)} settings, bits per weight against KL(dense ‖ quantized). On the frontier: {edge}{own}"

@@ -39,7 +39,7 @@ class ParetoSection(Section):
         points = state.pareto[: upto + 1]
         self._verdict.show(*pareto_verdict(points, live=live, ended=state.end is not None))
         self._plot.show(points)
-        self._caption.say(("p", _caption(state, points)))
+        self._caption.say(("p", _caption(state, points, live=live)))
         skipped = [p for p in points if p.skipped]
         self._skipped.say(*(("p", f"Skipped: {p.setting.label}. {_sentence(p.skipped)}") for p in skipped))
         if not live:
@@ -85,13 +85,14 @@ def _loss(point: ParetoPoint) -> str:
     if found is None:
         return "nothing measured"
     share = found.flips / found.positions if found.positions else math.nan
-    return f"{format_number(found.kl)} nats ({percent(share)} of top tokens change)"
+    return f"{format_number(found.kl)} nats ({percent(share)} flips)"
 
 
-def _caption(state: QuantizationState, points: Sequence[ParetoPoint]) -> str:
+def _caption(state: QuantizationState, points: Sequence[ParetoPoint], *, live: bool) -> str:
     drawn = measured(points)
     if not drawn:
-        return "Points appear as they are measured; what is there stays when the run is stopped."
+        stays = "Points appear as they are measured; what is there stays when the run is stopped."
+        return stays if live else "Nothing was measured."
     first = drawn[0].divergence
     where = f" on {first.positions:,} positions of held-out text ({first.text_hash})" if first else ""
     words = (
@@ -110,7 +111,16 @@ def _sentence(words: str) -> str:
 
 def pareto_table(points: Sequence[ParetoPoint]) -> Table:
     """One row a setting, the fewest bits first; skipped ones with their reason."""
-    head = ["setting", "method", "bits per weight", "KL nats", "worst KL", "other top token", "positions", "perplexity"]
+    head = [
+        "setting",
+        "method",
+        "bits per weight",
+        "KL(dense ‖ quantized), nats",
+        "worst KL",
+        "flips",
+        "positions",
+        "perplexity",
+    ]
     head += ["dense perplexity", "bits per byte", "model bytes", "model size", "frontier", "chosen", "ms", "skipped"]
     best = {id(p) for p in frontier(measured(points))}
     rows = []

@@ -21,7 +21,7 @@ def step_range(steps: int) -> dict[str, float]:
 
 
 class ReplayMap(Plot):
-    """Rows by columns, in the order in which columns are taken: blue moved up, orange moved down."""
+    """Rows by columns, in the order in which columns are taken: blue moved up, hatched orange moved down."""
 
     def __init__(self) -> None:
         fig = layer_figure(y_label="row shown", x_label="", height=210)
@@ -32,6 +32,9 @@ class ReplayMap(Plot):
             data = source(name, "x", "y", "alpha", "before", "now", "moved")
             made = fig.rect("x", "y", 0.96, 0.9, source=data, fill_alpha="alpha", line_width=0)
             paint(made.glyph, fill_color=colour, line_color=colour)
+            if name == "down":  # so that the two are told apart without their colours
+                made.glyph.update(hatch_pattern="/", hatch_scale=5, hatch_weight=1, hatch_alpha="alpha")
+                paint(made.glyph, hatch_color="--lab-text")
             cells.append(made)
         done, ring = source("done", "left", "right", "top", "bottom"), source("turn", "x", "y", "height")
         wash = fig.quad("left", "right", "top", "bottom", source=done, fill_alpha=0, line_width=1, line_dash=[3, 3])

@@ -39,7 +39,7 @@ class ReplaySection(Section):
         self._told = Words(css_class="lab-answer")
         self._map, self._line, self._loss = ReplayMap(), RowPlot(), LossPlot()
         self._map_legend = Words(css_class="lab-caption")
-        self._map_legend.legend([("moved up", UP, False), ("moved down", DOWN, False)])
+        self._map_legend.legend([("moved up", UP, False), ("moved down (hatched)", DOWN, False)])
         self._slider = Slider(desk, "row", whole_slider("Marked row", 7), self._take_row)
         self._row_legend = Words(css_class="lab-caption")
         self._row_legend.legend(

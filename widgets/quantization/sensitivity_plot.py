@@ -21,7 +21,7 @@ class SensitivityPlot(Plot):
     """A bar a layer; the most sensitive one is named."""
 
     def __init__(self) -> None:
-        fig = layer_figure(y_label="KL(dense || that layer alone quantized), nats", x_label="layer", height=200)
+        fig = layer_figure(y_label="KL(dense ‖ quantized), nats", x_label="layer", height=200)
         bars, names = source("bars", "x", "top", "kl", "flips", "worst"), source("names", "x", "y", "text", "align")
         made = fig.vbar(x="x", top="top", width=0.72, source=bars, line_width=0)
         paint(made.glyph, fill_color=COLOUR, line_color=COLOUR)
@@ -29,9 +29,14 @@ class SensitivityPlot(Plot):
         add_point_hover(
             fig,
             [made],
-            [("layer", "@x"), ("KL", "@kl nats"), ("worst position", "@worst nats"), ("other top token", "@flips")],
+            [
+                ("layer", "@x"),
+                ("KL(dense ‖ quantized)", "@kl nats"),
+                ("worst position", "@worst nats"),
+                ("flips", "@flips"),
+            ],
         )
-        super().__init__(fig, "KL divergence with one layer quantized at a time")
+        super().__init__(fig, "KL(dense ‖ quantized) with one layer quantized at a time")
 
     def show(self, tried: Sequence[Sensitivity], layers: int) -> None:
         """Draw the layers tried so far."""

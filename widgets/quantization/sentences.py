@@ -93,5 +93,5 @@ def method_words(method: str) -> str:
 
 
 def setting_words(setting: Setting) -> str:
-    """What a row of the histograms stands for: the group size where there is one, else the method."""
-    return share_words(setting.share) if setting.share else setting.label
+    """What a row of the histograms stands for, in short: the group size where there is one, else the method."""
+    return share_words(setting.share, short=True) if setting.share else setting.label

@@ -66,7 +66,16 @@ def layer_table(state: QuantizationState) -> Table:
 
 def model_table(state: QuantizationState) -> Table:
     """What each setting does to the whole model."""
-    head = ["setting", "quantized", "weight error", "output error", "KL, nats", "worst KL", "flips", "positions"]
+    head = [
+        "setting",
+        "quantized",
+        "weight error",
+        "output error",
+        "KL(dense ‖ quantized), nats",
+        "worst KL",
+        "flips",
+        "positions",
+    ]
     head += ["perplexity", "dense", "bits a byte", "dense", "bits a weight", "activations", "cache", "text"]
     rows: list[list[Any]] = [
         [

@@ -54,6 +54,8 @@ class QuantizationViews:
     """All pictures of one run, drawn from one state. Steps are what `QuantizationState.steps` counts."""
 
     step_unit = "histogram"
+    asks_of_run = True
+    """Questions are about the model of the run on screen, not the one chosen for the next run."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk

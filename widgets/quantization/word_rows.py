@@ -62,7 +62,7 @@ def _pair_words(place: int, upper: WordToken | None, lower: WordToken | None, se
     if upper and lower:
         parts.append("the same token" if upper.token_id == lower.token_id else "another token")
     if seen:
-        parts.append(f"KL {format_number(seen.kl)} nats on the dense text")
+        parts.append(f"KL(dense ‖ quantized) {format_number(seen.kl)} nats on the dense text")
     return ", ".join(parts)
 
 
@@ -114,15 +114,15 @@ def figures(found: WordsCompared | None) -> list[dict[str, Any]]:
         {
             "id": "words_kl",
             "value": format_number(found.mean_kl) if found else "",
-            "unit": "nats, mean KL",
+            "unit": "nats, KL(dense ‖ quantized)",
             "badge": "MEASURED",
             "note": f"most at {quoted(worst.text, 20)}: {format_number(worst.kl)}" if worst else "",
-            "title": "KL(dense || other), over the positions of the dense text, which both models read.",
+            "title": "Mean over the positions of the dense text, which both models read.",
         },
         {
             "id": "words_flips",
             "value": f"{flips:,}" if found else "",
-            "unit": f"of {len(words):,} tops change" if found else "tops change",
+            "unit": f"flips of {len(words):,}" if found else "flips",
             "badge": "MEASURED",
             "note": percent(flips / len(words)) if words else "",
             "title": "Positions at which the most probable next token is another one.",
@@ -154,7 +154,7 @@ def different_rows(found: WordsCompared | None) -> list[BarRow]:
                 format_number(w.kl),
                 visible(w.top[0].text)[:14] if w.flipped and w.top else "the same",
             ],
-            title=f"new token {w.index + 1}, id {w.token_id}: KL {format_number(w.kl)} nats",
+            title=f"new token {w.index + 1}, id {w.token_id}: KL(dense ‖ quantized) {format_number(w.kl)} nats",
         )
         for w in shown
     ]

@@ -67,12 +67,18 @@ class WordsSection(Section):
         self._rows = section(
             self._verdict, self._choice, self._pairs, self._legend, self._texts, self._figures, self._table
         )
-        self._beside = section(heading("All variants beside one another"), self._all)
+        self._beside = section(
+            heading(
+                "All variants beside one another",
+                "MEASURED: KL(dense ‖ quantized) on the dense text, which all of them read.",
+            ),
+            self._all,
+        )
         self._most = section(
             heading(
                 "Most different first",
-                "Both models read the dense text; at each place their next tokens are compared over the whole "
-                "vocabulary.",
+                "MEASURED. Both models read the dense text; at each place their next tokens are compared over the "
+                "whole vocabulary: KL(dense ‖ quantized).",
             ),
             self._different,
             self._why,
@@ -127,7 +133,7 @@ class WordsSection(Section):
         self._legend.say(("p", _legend(state, name)))
         self._texts.say(*_texts(state, name, upto))
         self._figures.show(figures(found))
-        self._all.show(variant_rows(state), (Column("mean KL, nats", Q), Column("words part at")))
+        self._all.show(variant_rows(state), (Column("KL, nats", Q), Column("words part at")))
         self._different.show(
             different_rows(found),
             (Column("dense p", P), Column("other q", Q), Column("KL"), Column("top now")),
@@ -171,7 +177,7 @@ class WordsSection(Section):
             self._why.say()
             self._caption.say()
         else:
-            flipped = "the top token changes" if other.flipped else "the top token stays"
+            flipped = "a flip" if other.flipped else "no flip"
             hint = (
                 ""
                 if self.hover is not None or self.locked is not None
@@ -179,7 +185,7 @@ class WordsSection(Section):
             )
             self._why.say(
                 ("h2", f"New token {other.index + 1}, {quoted(other.text)}: {flipped}"),
-                ("p", f"KL(dense || other) = {other.kl:.4f} nats here.{hint}"),
+                ("p", f"KL(dense ‖ quantized) = {other.kl:.4f} nats here.{hint}"),
             )
             self._caption.say(
                 ("p", "MEASURED, over the whole vocabulary. “–”: not among that model's most probable tokens.")
@@ -258,5 +264,5 @@ def compared_table(state: QuantizationState, name: str) -> Table:
         w = found.words[index]  # type: ignore[union-attr]
         top = w.top[0].text if w.top else None
         rows.append([w.index + 1, w.text, w.token_id, _number(w.p), _number(w.q), _number(w.kl), top, w.flipped])
-    head = ["new token", "token", "id", "dense p", "other q", "KL nats", "other's top", "changed"]
+    head = ["new token", "token", "id", "dense p", "other q", "KL(dense ‖ quantized), nats", "other's top", "flip"]
     return Table(f"compared_{name}", head, rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lab.errors import NotFound
 from lab.experiments.quantization.settings import Scheme
+from lab.quantization.awq import UNCLIPPED
 from lab.quantization.formats import Cast, FormatName, Scaling
 from lab.quantization.llm_int8 import LlmInt8
 from lab.quantization.method import Method
@@ -20,8 +21,11 @@ SCALINGS: dict[FormatName, Scaling] = {"float8_e4m3fn": "tensor", "float8_e5m2":
 """As is usual: 8-bit floats by one scale a matrix, integers by one a row."""
 
 
-def build(scheme: Scheme) -> Method:
+def build(scheme: Scheme, projection: str = "") -> Method:
     """The method with its settings.
+
+    Args:
+        projection: of the matrix, where it is for one alone: AWQ does not clip queries and keys.
 
     Raises:
         BadInput: settings outside its limits.
@@ -50,6 +54,6 @@ def build(scheme: Scheme) -> Method:
             act_order=p.act_order,
             static_groups=p.static_groups,
             damping=p.damping,
-            awq_clip=p.awq_clip,
+            awq_clip=p.awq_clip and not projection.endswith(UNCLIPPED),
         ),
     )

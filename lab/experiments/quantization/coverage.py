@@ -50,6 +50,8 @@ def covered(
     by_name = {target.name: target for target in setup.targets}
     sums, seen = _Sums(), set[int]()
     layers = len(setup.loaded.facts.layers) or 1 + max((t.layer for t in setup.targets), default=0)
+    # A tied head that is packed is a matrix of its own: the embedding it shared stays.
+    head = next((n for n in storage if n not in by_name and not _counted(setup, n)), None)
     bits, sizes, counts = [0.0] * layers, [0] * layers, [0] * layers
     for name, module in setup.model.named_modules():
         for key, parameter in module.named_parameters(recurse=False):
@@ -59,7 +61,10 @@ def covered(
             own = storage.get(name) if key == "weight" else None
             dense = parameter.numel() * parameter.element_size()
             if own is None:
-                sums.add(_kind(setup, name, module, key), parameter.numel(), dense, _why(setup, name, module, reasons))
+                kind, why = _kind(setup, name, module, key), _why(setup, name, module, reasons)
+                if head is not None and key == "weight" and not _counted(setup, name):
+                    kind, why = "embedding", "looked up; the head is packed by itself"
+                sums.add(kind, parameter.numel(), dense, why)
                 continue
             target = by_name.get(name)
             sums.add(target.projection if target else "head", parameter.numel(), own.bits / 8, quantized=True)
@@ -67,8 +72,6 @@ def covered(
                 bits[target.layer] += own.code_bits
                 counts[target.layer] += own.weights
                 sizes[target.layer] += own.bytes
-    # A tied head that is packed is a matrix of its own: the embedding it shared stays.
-    head = next((n for n in storage if n not in by_name and not _counted(setup, n)), None)
     if head is not None:
         sums.add("head", 0, storage[head].bits / 8, quantized=True)
     rows = tuple(

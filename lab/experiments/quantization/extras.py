@@ -121,7 +121,10 @@ def outlier_features(studied: Studied, rows: torch.Tensor, threshold: float, pla
     """The outlier channels of some inputs, (position, in)."""
     found = study_outliers(rows, studied.target.weight, threshold)
     maxima = found.maxima.sort(descending=True).values[:_MOST_MAXIMA]
-    if planted:
+    if not threshold:
+        larger = f"{PLANTED_FEATURES} channels were made {planted:g} times larger. " if planted else ""
+        words = f"{larger}At threshold 0 nothing is taken apart: all goes through integers, whatever the inputs are."
+    elif planted:
         words = (
             f"{PLANTED_FEATURES} channels were made {planted:g} times larger, as models of billions of parameters "
             "have them: then taking them apart is what saves the others' precision."

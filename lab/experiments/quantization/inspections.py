@@ -203,6 +203,7 @@ def _storage(facts: ModelFacts, question: StorageQuestion) -> dict[str, Any]:
             question.bits,
             question.group_size,
             scale_bytes=scale_bytes,
+            zero_bits=grid.zero_bits,
             dense_bits=question.dense_bits,
         )
         kinds: tuple[Stored, ...] = ()

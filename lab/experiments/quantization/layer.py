@@ -12,7 +12,7 @@ from lab.experiments.quantization.extras import extras
 from lab.experiments.quantization.proof import proving
 from lab.experiments.quantization.ranking import Ranked, disagreement
 from lab.experiments.quantization.settings import Scheme
-from lab.experiments.quantization.setup import Part, Setup, progress
+from lab.experiments.quantization.setup import Part, Setup, cut, progress
 from lab.experiments.quantization.study import (
     Studied,
     histogram,
@@ -23,9 +23,11 @@ from lab.experiments.quantization.study import (
     worst_weights,
 )
 from lab.experiments.quantization.targets import Target, pick, put
+from lab.experiments.quantization.whole import mixed_products
 from lab.models.shell import make_shell
 from lab.quantization.calibration import calibrating
 from lab.quantization.method import LayerInputs
+from lab.quantization.rounding_errors import power_above
 
 MOST_RANKED = 4
 """Settings whose effect on the whole model is measured: each reads the held-out text once."""
@@ -77,16 +79,20 @@ class LayerStudy:
         return [scheme, *(replace(beside, share=share) for share in shares_to_compare(target, "row"))][:6]
 
     def _histograms(self, target: Target) -> Part:
-        limit: float | None = None
-        for scheme in self.schemes(target):
-            chosen = scheme == self.scheme
-            mistake = self.setup.params.break_run if chosen else "nothing"
-            inputs = self.calibration.get(target.name)
-            studied = yield from studying(target, scheme, build(scheme), inputs, mistake, "quantizing")
-            counted = histogram(studied, limit, chosen=chosen)
-            limit = limit or counted.high
+        schemes, largest = self.schemes(target), 0.0
+        for scheme in schemes:
+            mistake = self.setup.params.break_run if scheme == self.scheme else "nothing"
+            inputs, method = self.calibration.get(target.name), build(scheme, target.projection)
+            studied = yield from studying(target, scheme, method, inputs, mistake, "quantizing")
             self.studied[target.name, scheme.setting.label] = studied
-            yield counted
+            largest = max(largest, float((studied.runs - studied.weight).abs().max()))
+            yield None
+        # One axis for all: it must hold the largest error of any of them.
+        limit = power_above(largest)
+        for scheme in schemes:
+            chosen = scheme == self.scheme
+            studied = self.studied[target.name, scheme.setting.label]
+            yield histogram(studied, limit, chosen=chosen)
             checked = self.setup.checked
             checked.settle(samples_of(checked, studied), studied.runs.to(self.setup.loaded.dtype))
             yield worst_weights(studied) if chosen else None
@@ -96,7 +102,7 @@ class LayerStudy:
         names = [target.name for target in self.targets]
         for stage, into, some, hessian in (
             ("reading the calibration text", self.calibration, windows, True),
-            ("reading the held-out text", self.held_out, [list(self.setup.held_out.ids)], False),
+            ("reading the held-out text", self.held_out, cut(self.setup.held_out), False),
         ):
             reading = calibrating(self.setup.model, some, names, hessian=hessian, keep=512)
             while True:
@@ -114,7 +120,7 @@ class LayerStudy:
             nearest: float | None = None
             if scheme.gridded and scheme != scheme.nearest:
                 plain = scheme.nearest
-                other = yield from studying(target, plain, build(plain), inputs, "nothing", "")
+                other = yield from studying(target, plain, build(plain, target.projection), inputs, "nothing", "")
                 beside = layer_errors(other, inputs, held_out, None)
                 self.studied.setdefault((target.name, plain.setting.label), other)
                 self.errors[target.name, plain.setting.label] = beside
@@ -130,10 +136,13 @@ class LayerStudy:
         where = ", ".join(t.title for t in self.targets) + " alone"
         ranked: list[Ranked] = []
         for number, label in enumerate(labels):
-            shell = make_shell(self.setup.model)
             ones = [self.studied[t.name, label] for t in self.targets]
-            for one in ones:
-                put(shell, one.target, one.runs)
+            if ones[0].scheme.method == "llm_int8":
+                shell = yield from mixed_products(self.setup, ones[0].scheme, [t.name for t in self.targets])
+            else:
+                shell = make_shell(self.setup.model)
+                for one in ones:
+                    put(shell, one.target, one.runs)
             yield None
             divergence = yield from self.setup.compare(shell, "the whole model", number, len(labels))
             errors = [self.errors[t.name, label] for t in self.targets]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from lab.events.quantization import MapCell, MapCells, ModelErrors, Sensitivity
@@ -12,8 +11,8 @@ from lab.experiments.quantization.coverage import covered
 from lab.experiments.quantization.extras import scale_search
 from lab.experiments.quantization.proof import proving
 from lab.experiments.quantization.settings import Scheme
-from lab.experiments.quantization.setup import Made, Part, Setup, progress
-from lab.experiments.quantization.study import error_of_outputs
+from lab.experiments.quantization.setup import Made, Part, Setup, cut, progress
+from lab.experiments.quantization.study import output_error
 from lab.experiments.quantization.targets import Target
 from lab.experiments.quantization.whole import Whole, quantizing_model, with_layer
 from lab.quantization.calibration import calibrating
@@ -53,9 +52,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _held_out(setup: Setup) -> Made[dict[str, LayerInputs]]:
-    reading = calibrating(
-        setup.model, [list(setup.held_out.ids)], [t.name for t in setup.targets], hessian=False, keep=KEEP
-    )
+    reading = calibrating(setup.model, cut(setup.held_out), [t.name for t in setup.targets], hessian=False, keep=KEEP)
     while True:
         try:
             share = next(reading)
@@ -75,19 +72,16 @@ def _cells(
         made = result.quantized
         if made is None:
             return
-        weight, output, largest = target.weight.float(), result.output_error, math.nan
-        if scheme.method != "awq":  # whose weights in a whole model stand before other norms
-            change = made.dequantize() - weight
-            output = error_of_outputs(change, weight, held_out[target.name])
-            largest = float(change.abs().max())
+        weight = target.weight.float()
+        change = result.unfolded(made.dequantize()) - weight
         cells.append(
             MapCell(
                 layer=target.layer,
                 projection=target.projection,
                 bits=scheme.bits,
                 weight_error=result.weight_error,
-                output_error=math.nan if output is None else output,
-                max_error=largest,
+                output_error=output_error(scheme, change, weight, held_out[target.name]),
+                max_error=float(change.abs().max()),
                 bits_per_weight=result.storage.bits_per_weight,
                 weights=weight.numel(),
             )

@@ -102,6 +102,11 @@ class PackedRun:
                 continue
             runner = Runner(name, label, made.shell, made)
             notes = tuple(f"{module} is not packed: {why}." for module, why in made.skipped[:4])
+            if bits == 4 and str(group) != self.params.group_size:
+                sizes = ", ".join(str(size) for size in GROUP_SIZES)
+                notes += (
+                    f"Groups of {group}, not {self.params.group_size!r}: the int4 kernel has groups of {sizes} only.",
+                )
             yield Variant(name=name, label=label, truth="packed", notes=notes)
             runner.resident_bytes = _dense_bytes(made.shell) + made.resident_bytes
             runner.disk_bytes, runner.reloaded = yield from write_and_load(made.shell, name)
@@ -182,11 +187,14 @@ class PackedRun:
             runner.step_ms.append(step.ms)
         dense = self.runners[0].token_ids
         is_end = step.token_id in self.loaded.end_token_ids
+        text = words.add(step.token_id)
+        if is_end or len(runner.token_ids) >= self.params.max_new_tokens:
+            text += words.finish()
         return PackedToken(
             variant=runner.name,
             index=step.index,
             token_id=step.token_id,
-            text=words.add(step.token_id),
+            text=text,
             ms=step.ms,
             matched=step.index < len(dense) and dense[step.index] == step.token_id,
             is_end=is_end,

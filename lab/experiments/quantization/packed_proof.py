@@ -29,6 +29,10 @@ TOLERANCE = 0.05
 their inputs and results to bf16 (2^-8 relative) in every matrix."""
 
 
+PRODUCT_TOLERANCE = 2.0**-7
+"""Of the norm of a matrix's product: inputs are rounded alike on both sides, results to bf16 (2^-9 of each)."""
+
+
 def repacked(shell: nn.Module, mistake: BreakRun) -> Part:
     """Make a known mistake in every packed matrix of a shell."""
     for module in shell.modules():
@@ -107,12 +111,13 @@ def _too_far(group: Group) -> str:
 
 
 def against_dequantized(setup: Setup, name: str, packed: Packed, prompt: list[int]) -> Made[Finding]:
-    """The packed model's logits after the prompt beside those of a dense shell with dequantized weights.
+    """Products of each packed matrix, and the packed model's logits after the prompt, beside dequantized weights.
 
     The weights are quantized once more from the dense ones, not taken from what runs.
     """
-    claim = f"{name}: logits of dequantized weights within {TOLERANCE:.0%}"
+    claim = f"{name}: products of each packed matrix within 2^-7, logits of dequantized weights within {TOLERANCE:.0%}"
     shell = make_shell(setup.model)
+    worst, wrong = 0.0, ""
     for module_name in packed.packed:
         own = packed.shell.get_submodule(module_name)
         assert isinstance(own, PackedLinear)  # noqa: S101 - it is listed as packed
@@ -120,18 +125,28 @@ def against_dequantized(setup: Setup, name: str, packed: Packed, prompt: list[in
         weight = dense.weight
         assert isinstance(weight, Tensor)  # noqa: S101
         again = _quantized(own.weight_codes, weight)
-        dense.weight = nn.Parameter(again.dense(0, weight.shape[0]).to(weight.dtype), requires_grad=False)
+        values = again.dense(0, weight.shape[0])
+        dense.weight = nn.Parameter(values.to(weight.dtype), requires_grad=False)
         yield None
-    rows = []
+        for rows in (1, own.weight_codes.few + 1):
+            share = _product_error(own, values, rows, setup.params.seed, setup.loaded.dtype)
+            worst = max(worst, share)
+            if not share <= PRODUCT_TOLERANCE and not wrong:
+                wrong = f"{name}, {module_name}: a product of {rows} row{'s' * (rows > 1)} is off by {share:.2g} of it."
+            yield None
+    said_by = []
     for model in (shell, packed.shell):
         reading = Reading(Voice(name, name, "packed", model), len(prompt) + 1)
         with closing(reading.prefill(prompt[:-1] or prompt)) as prefill:
             said = yield from prefill
-        rows.append(reading.add(prompt[-1]).log_p if len(prompt) > 1 else said.log_p)
-    difference = float((rows[0] - rows[1]).abs().max())
-    spread = float(rows[0].max() - rows[0].min())
+        said_by.append(reading.add(prompt[-1]).log_p if len(prompt) > 1 else said.log_p)
+    difference = float((said_by[0] - said_by[1]).abs().max())
+    spread = float(said_by[0].max() - said_by[0].min())
     share = difference / spread if spread else 0.0
     detail = {f"{name}_largest_difference": difference, f"{name}_spread": spread, f"{name}_tolerance": TOLERANCE}
+    detail[f"{name}_worst_product"] = worst
+    if wrong:
+        return Finding(claim, "different", wrong, detail)
     if share <= TOLERANCE:
         return Finding(claim, "equal", detail=detail)
     words = (
@@ -139,6 +154,18 @@ def against_dequantized(setup: Setup, name: str, packed: Packed, prompt: list[in
         f"rounding to bf16 explains {TOLERANCE:.0%}."
     )
     return Finding(claim, "different", words, detail)
+
+
+def _product_error(module: PackedLinear, values: Tensor, rows: int, seed: int, dtype: torch.dtype) -> float:
+    """The difference of a module's product from plain arithmetic on (out, in) values, relative to its norm."""
+    dice = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, values.shape[1], generator=dice).to(dtype)
+    with torch.inference_mode():
+        found, exact = module(x).float(), x.bfloat16().float() @ values.t()
+    if module.bias_values is not None:
+        found = found - module.bias_values.float()
+    size = float(exact.norm())
+    return float((found - exact).norm()) / size if size else float(found.norm())
 
 
 def _quantized(like: PackedWeight, weight: Tensor) -> PackedWeight:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any, ClassVar
+from uuid import uuid4
 
 from pydantic import Field, field_validator
 
+from lab.evaluation.texts import MOST_FILE_BYTES, TOPICS, WIKITEXT
 from lab.events import ModelFacts
 from lab.experiments.base import Preset
 from lab.experiments.fields import MAX_PROMPT_CHARACTERS, PromptParams, shown
@@ -313,6 +317,20 @@ class QuantizationParams(PromptParams):
         """Whether the method or something beside it learns from calibration text."""
         static = self.activations.startswith("static")
         return self.method in CALIBRATED or static or (self.method == "nearest" and self.clip == "least_output_error")
+
+    def file_hashes(self) -> dict[str, str]:
+        """The sha256 of the user's text; a new value each time where that is no regular file, which can be read but
+        once. A file that cannot be read has "": the run refuses it."""
+        if self.text in ("", TOPICS, WIKITEXT) or self.task not in _SIMULATED:
+            return {}
+        path = Path(self.text)
+        try:
+            if not path.is_file():
+                return {self.text: uuid4().hex if path.exists() else ""}
+            with path.open("rb") as file:
+                return {self.text: hashlib.sha256(file.read(MOST_FILE_BYTES + 1)).hexdigest()}
+        except (OSError, ValueError):
+            return {self.text: ""}
 
     @classmethod
     def for_model(cls, facts: ModelFacts) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from lab.experiments.quantization.proof import proving
 from lab.experiments.quantization.ranking import Ranked, disagreement
 from lab.experiments.quantization.settings import Scheme
 from lab.experiments.quantization.setup import Setup
+from lab.experiments.quantization.targets import Target
 from lab.experiments.quantization.whole import quantizing_model
+from lab.quantization.whole_model import ModuleResult
 
 _NEAREST: tuple[tuple[int, str], ...] = (
     (8, "row"),
@@ -72,8 +74,14 @@ def pareto(setup: Setup) -> RunGenerator:
     total = len(schemes)
     for number, scheme in enumerate(schemes):
         label = scheme.setting.label
+        errors: list[float] = []
+
+        def seen(target: Target, here: Scheme, result: ModuleResult, errors: list[float] = errors) -> None:
+            del target, here
+            errors.append(result.weight_error)
+
         try:
-            whole = yield from quantizing_model(setup, scheme, windows, label, base=number, total=total)
+            whole = yield from quantizing_model(setup, scheme, windows, label, seen=seen, base=number, total=total)
         except BadInput as error:
             if number == 0:
                 raise
@@ -104,7 +112,7 @@ def pareto(setup: Setup) -> RunGenerator:
         )
         if number == 0:
             yield coverage
-        ranked.append(Ranked(label, None, None, divergence))
+        ranked.append(Ranked(label, sum(errors) / len(errors) if errors else None, None, divergence))
         del whole
     yield disagreement(ranked)
     yield from proving(setup)

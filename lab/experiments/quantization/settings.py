@@ -92,7 +92,7 @@ class Scheme:
             parts.append(KINDS[self.kind])
         if self.method == "nearest" and self.params.clip != "none":
             parts.append(f"clipped ({_clip_words(self.params)})")
-        if self.params.layer_bits:
+        if self.params.layer_bits and self.params.task != "layer":  # which studies matrices at the bits asked for
             parts.append("some layers otherwise")
         if self.method == "gptq" and not self.params.act_order:
             parts.append("columns in order")

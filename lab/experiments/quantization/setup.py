@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,7 +26,8 @@ Part = Generator[Event | None, None, None]
 Made = Generator[Event | None, None, T]
 
 WINDOW = 512
-"""Tokens that are read at a time, of both texts: each window is read alone."""
+"""Tokens that are read at a time, of both texts, what the tokenizer puts before any text included where inputs are
+gathered: each window is read alone. Only a short last one may join the window before it."""
 GRID_GROUP = 32
 
 
@@ -65,7 +66,7 @@ class Setup:
             name = grid or "Q4_1, groups of 32"
             words = (
                 f"The weights of {self.loaded.facts.name} come from {name}: 4 bits with a float minimum and groups of "
-                "32 change nothing, and other 4-bit grids do not look as on weights that were never quantized."
+                "32 change nothing, and errors on other 4-bit grids are not those of ordinary weights."
             )
         return GridNote(grid=grid, checked=target.title, changed=found.changed, max_error=found.max_error, words=words)
 
@@ -99,7 +100,7 @@ class Setup:
         if calibration:
             wanted = self.params.calibration_tokens
             tokens = encode(self.loaded.tokenizer, self.texts.calibration, wanted, least=min(32, wanted))
-            windows = cut(tokens.ids)
+            windows = cut(tokens)
             used.append(TextUsed("calibration", tokens.source, tokens.hash, len(tokens)))
             yield None
         if held_out:
@@ -129,13 +130,14 @@ class Setup:
             yield progress(stage, done + part * share, total)
 
 
-def cut(ids: Iterable[int]) -> list[list[int]]:
-    """Windows of a text, a short last one joined to the one before it."""
-    all_ids = list(ids)
-    windows = [all_ids[i : i + WINDOW] for i in range(0, len(all_ids), WINDOW)]
-    if len(windows) > 1 and len(windows[-1]) < WINDOW // 8:
-        windows[-2] += windows.pop()
-    return windows
+def cut(tokens: Tokens) -> list[list[int]]:
+    """Windows of a text, each with the tokenizer's prefix before it; a short last one is joined to the one before."""
+    size = max(1, WINDOW - len(tokens.prefix))
+    parts = [list(tokens.ids[i : i + size]) for i in range(0, len(tokens), size)]
+    if len(parts) > 1 and len(parts[-1]) < WINDOW // 8:
+        tail = parts.pop()
+        parts[-1] += tail
+    return [[*tokens.prefix, *part] for part in parts]
 
 
 def progress(stage: str, done: float, total: float) -> Progress:

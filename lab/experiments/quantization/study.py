@@ -22,6 +22,7 @@ from lab.experiments.quantization.targets import Target, relative
 from lab.quantization.affine import AffineWeight, decode_groups, grouped
 from lab.quantization.formats import CastWeight
 from lab.quantization.grid import SCALE_BITS
+from lab.quantization.llm_int8 import Int8Matrix
 from lab.quantization.method import LayerInputs, Method
 from lab.quantization.nf4 import Nf4Weight
 from lab.quantization.quantized import Quantized
@@ -202,14 +203,14 @@ def swept_event(target: Target, scheme: Scheme, found: Swept) -> ErrorHistogram:
 
 
 def _steps(studied: Studied) -> tuple[float, int | None, int]:
-    """The largest s / 2, weights clipped, groups; (NaN, None, 0) off affine grids."""
+    """The largest s / 2, weights clipped, groups; NaN and None where s / 2 bounds nothing, 0 off affine grids."""
     made = studied.made
     if not isinstance(made, AffineWeight):
         return math.nan, None, 0
     groups = made.affine.scale.numel()
     half = float(made.affine.scale.max()) / 2
-    if made.order is not None or made.channel_scales is not None:
-        return math.nan, None, groups
+    if studied.scheme.method in ("gptq", "awq") or made.order is not None or made.channel_scales is not None:
+        return math.nan, None, groups  # what was rounded is not W itself: moved by earlier errors, or scaled
     weights = grouped(studied.weight, made.grid)
     room = made.affine.scale[..., None] / 2 * (1 + 1e-5)
     ends = [
@@ -252,19 +253,31 @@ def layer_errors(
     """
     target, weight = studied.target, studied.weight
     change = studied.runs - weight
-    on_calibration = None if calibration is None else error_of_outputs(change, weight, calibration)
+    on_calibration = None if calibration is None else output_error(studied.scheme, change, weight, calibration)
     return LayerErrors(
         layer=target.layer,
         projection=target.projection,
         setting=studied.scheme.setting,
         weight_error=relative(change, weight),
         calibration_error=on_calibration,
-        heldout_error=None if held_out is None else error_of_outputs(change, weight, held_out),
+        heldout_error=None if held_out is None else output_error(studied.scheme, change, weight, held_out),
         to_nearest=on_calibration / nearest if on_calibration is not None and nearest else None,
         bits_per_weight=studied.made.storage.bits_per_weight,
         ms=studied.ms,
         notes=studied.notes,
     )
+
+
+def output_error(scheme: Scheme, change: Tensor, weight: Tensor, inputs: LayerInputs) -> float:
+    """The relative error of a matrix's outputs as the scheme computes them.
+
+    LLM.int8() rounds its inputs too and takes outlier features apart: its own product is judged, on the kept inputs.
+    """
+    if scheme.method == "llm_int8":
+        rows = inputs.rows.float()
+        found = Int8Matrix.of(weight).multiply(rows, scheme.params.threshold).output
+        return relative(found - rows @ weight.t(), rows @ weight.t())
+    return error_of_outputs(change, weight, inputs)
 
 
 def error_of_outputs(change: Tensor, weight: Tensor, inputs: LayerInputs) -> float:

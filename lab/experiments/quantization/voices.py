@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import nn
+
 from lab.experiments.quantization.choices import ACTIVATIONS, CACHE_BITS
 from lab.experiments.quantization.setup import Made, Setup, progress
 from lab.experiments.quantization.speak import Voice
@@ -23,12 +25,16 @@ def voices(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[list[Vo
     together, parts = whole.shell, ["weights"]
     if p.activations != "none":
         scheme = ActivationScheme(p.activation_bits, _MODES.get(p.activations, "static"))
+        names = [target.name for target in setup.targets]
         spans: dict[str, tuple[float, float]] | None = None
+        both: dict[str, tuple[float, float]] | None = None
         if scheme.mode == "static":
-            spans = yield from _ranges(setup, windows, _RULES[p.activations])
+            spans = both = yield from _ranges(setup.model, windows, _RULES[p.activations])
+            if setup.scheme.method == "awq":  # its modules read x / s
+                both = yield from _ranges(whole.shell, windows, _RULES[p.activations])
         label = f"activations, {p.activation_bits} bits ({ACTIVATIONS[p.activations]})"
-        found.append(Voice("activations", label, "simulated", hang_rounded_inputs(setup.model, scheme, spans)))
-        together = hang_rounded_inputs(whole.shell, scheme, spans)
+        found.append(Voice("activations", label, "simulated", hang_rounded_inputs(setup.model, scheme, spans, names)))
+        together = hang_rounded_inputs(whole.shell, scheme, both, names)
         parts.append("activations")
         yield None
     cache: KvScheme | None = None
@@ -42,8 +48,8 @@ def voices(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[list[Vo
     return found
 
 
-def _ranges(setup: Setup, windows: list[list[int]], rule: str) -> Made[dict[str, tuple[float, float]]]:
-    watching = calibrate_ranges(setup.model, windows, next(r for r in RULES if r.name == rule))
+def _ranges(model: nn.Module, windows: list[list[int]], rule: str) -> Made[dict[str, tuple[float, float]]]:
+    watching = calibrate_ranges(model, windows, next(r for r in RULES if r.name == rule))
     while True:
         try:
             share = next(watching)

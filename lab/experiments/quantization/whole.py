@@ -126,11 +126,11 @@ def quantizing_model(
         setup.checked.settle(taken, out_in(made.shell.get_submodule(name)))
         yield None
     if scheme.method == "llm_int8":
-        made.shell = yield from _mixed_products(setup, scheme, list(made.storage))
+        made.shell = yield from mixed_products(setup, scheme, list(made.storage))
     return made
 
 
-def _mixed_products(setup: Setup, scheme: Scheme, names: list[str]) -> Made[nn.Module]:
+def mixed_products(setup: Setup, scheme: Scheme, names: list[str]) -> Made[nn.Module]:
     """The shell that runs LLM.int8() itself: inputs in 8 bits too, outlier features apart."""
     hanging = hang_llm_int8(setup.model, threshold=scheme.params.threshold, names=names)
     while True:
