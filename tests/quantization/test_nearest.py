@@ -104,7 +104,9 @@ def test_levels_are_their_own_levels(case: tuple[Tensor, Grid]) -> None:
     again = encode_groups(grouped(found.dequantize(), grid), found.affine, grid)
     fine = grouped(steps(found), grid) > grouped(weight.abs(), grid) * 2.0**-20  # steps that fp32 can tell apart
     assert torch.equal(again[fine], grouped(found.codes, grid)[fine])
-    if grid.kind == "absmax" and grid.scale_format != "float32":
+    # A bf16 scale is rounded up by as much as 2^-7: of 8 bits the largest weight may then take code 126, not 127.
+    reached = grid.scale_format == "float16" or (grid.scale_format == "bfloat16" and grid.bits < 8)
+    if grid.kind == "absmax" and reached:
         assert torch.equal(made(found.dequantize(), grid).dequantize(), found.dequantize())
 
 

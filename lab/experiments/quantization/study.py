@@ -275,8 +275,8 @@ def output_error(scheme: Scheme, change: Tensor, weight: Tensor, inputs: LayerIn
     """
     if scheme.method == "llm_int8":
         rows = inputs.rows.float()
-        found = Int8Matrix.of(weight).multiply(rows, scheme.params.threshold).output
-        return relative(found - rows @ weight.t(), rows @ weight.t())
+        exact = rows @ weight.t()
+        return relative(Int8Matrix.of(weight).multiply(rows, scheme.params.threshold).output - exact, exact)
     return error_of_outputs(change, weight, inputs)
 
 
