@@ -139,6 +139,8 @@ def linear_weights(model: nn.Module) -> list[Tensor]:
 
 def peak_extra_bytes(weights: list[Tensor]) -> int | None:
     """How far our sweep raises the resident memory of the process; None where Linux does not tell."""
+    for weight in weights:
+        weight.sum()  # the file that holds them is mapped: its pages count as the process's once they are read
     try:
         Path("/proc/self/clear_refs").write_text("5")
         before = _status("VmRSS")
