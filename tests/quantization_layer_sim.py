@@ -174,7 +174,7 @@ def _beside(layer: int, bits: int, share: str, reason: str) -> Iterator[Event]:
         low=-1.0,
         high=1.0,
         counts=ArrayData.of(counts, "int64"),
-        used=tuple(float(u) for u in (used / used.sum()).tolist()),
+        used=tuple(int(u) for u in (5000 * used / used.sum()).tolist()),
     )
     yield FormatsTable(
         layer=layer,

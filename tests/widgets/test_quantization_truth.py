@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from quantization_layer_sim import layer_run
 from quantization_spoken import packed_run, words_run
 from quantization_whole import coverage, map_run, pareto_run, started
 from test_quantization_page import Page, folded, send
 
 from lab.events.quantization import WorstWeight
+from lab.events.quantization_methods import LevelsShown
 from widgets.quantization.errors_plot import MARKERS, SIGNS, ErrorsPlot, base_words
 from widgets.quantization.errors_section import ErrorsSection, agreement
 from widgets.quantization.figures import coverage_figures
+from widgets.quantization.levels_section import levels_words
+from widgets.quantization.sentences import percent
+from widgets.quantization.state import QuantizationState
+from widgets.quantization.tables import levels_table
 
 
 def test_a_question_that_a_newer_one_displaced_is_asked_again() -> None:
@@ -141,3 +147,14 @@ def test_lines_are_told_apart_without_their_colours() -> None:
     labels = [label for label, *_ in section._legend.state["legend"]]
     assert [label[0] for label in labels] == list(SIGNS[: len(labels)])
     assert len(set(MARKERS)) == len(SIGNS) == len(MARKERS)
+
+
+def test_levels_are_told_as_shares_of_the_weights_counted() -> None:
+    levels = next(event for event in layer_run() if isinstance(event, LevelsShown))
+    busiest = max(levels.used) / sum(levels.used)
+    assert 0 < busiest < 1
+    assert f"The busiest takes {percent(busiest)} of the weights" in levels_words(levels)
+    state = QuantizationState()
+    state.fold(levels)
+    shares = [row[-1] for row in levels_table(state).rows]
+    assert sum(shares) == pytest.approx(1.0, abs=1e-3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lab.events.quantization_methods import LevelsShown
 from widgets.plot import Plot, add_hover, new_figure, paint, source
+from widgets.quantization.sentences import shares_of
 
 
 class LevelsPlot(Plot):
@@ -35,7 +36,7 @@ class LevelsPlot(Plot):
         # A bin holds fewer weights than a level the narrower it is: scaled to the mean step of the levels they compare.
         step = (shown.levels[-1] - shown.levels[0]) / max(1, len(shown.levels) - 1) if shown.levels else width
         tops = [float(c) / weights * 100 * step / width for c in counts]
-        shares, even = [used * 100 for used in shown.used], [used * 100 for used in shown.even]
+        shares, even = ([100 * share for share in shares_of(used)] for used in (shown.used, shown.even))
         ends = (shown.levels[0], shown.levels[-1]) if shown.levels else (-1.0, 1.0)
         apart = (ends[1] - ends[0]) / max(1, len(even) - 1)
         top = 1.1 * max([*tops, *shares, *even, 1e-9])

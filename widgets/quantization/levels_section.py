@@ -9,7 +9,7 @@ from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.quantization.levels_plot import LevelsPlot
 from widgets.quantization.sections import Section, heading, section
-from widgets.quantization.sentences import capital, percent
+from widgets.quantization.sentences import capital, percent, shares_of
 from widgets.quantization.state import Matrix, QuantizationState
 from widgets.quantization.tables import levels_table
 from widgets.text import Words
@@ -75,10 +75,11 @@ def levels_words(levels: LevelsShown) -> str:
     spacing = "evenly spaced" if even else "closer together where weights are many"
     beside = ""
     if levels.even:
-        beside = f" Of as many evenly spaced levels (orange rings) the busiest would take {percent(max(levels.even))}."
+        busiest = percent(max(shares_of(levels.even)))
+        beside = f" Of as many evenly spaced levels (orange rings) the busiest would take {busiest}."
     empty = sum(u == 0 for u in used)
     none = f", {empty} of them take none" if empty else ""
     return (
         f"{capital(levels.label)}, {where}: {len(used)} levels, {spacing}{none}. The busiest takes "
-        f"{percent(max(used))} of the weights; evenly shared it would be {percent(1 / len(used))}.{beside}"
+        f"{percent(max(shares_of(used)))} of the weights; evenly shared it would be {percent(1 / len(used))}.{beside}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from lab.events.quantization import Setting
 from lab.experiments.quantization.choices import METHODS, MISTAKES
@@ -95,3 +96,9 @@ def method_words(method: str) -> str:
 def setting_words(setting: Setting) -> str:
     """What a row of the histograms stands for, in short: the group size where there is one, else the method."""
     return share_words(setting.share, short=True) if setting.share else setting.label
+
+
+def shares_of(used: Sequence[int]) -> list[float]:
+    """The share of all weights, 0 to 1, that each level takes."""
+    total = max(1, sum(used))
+    return [count / total for count in used]

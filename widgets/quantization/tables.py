@@ -8,6 +8,7 @@ from typing import Any
 
 from lab.events.quantization import Divergence, ErrorHistogram
 from widgets.experiment import Table
+from widgets.quantization.sentences import shares_of
 from widgets.quantization.state import QuantizationState
 
 
@@ -115,12 +116,14 @@ def divergence_cells(divergence: Divergence) -> list[Any]:
 def levels_table(state: QuantizationState) -> Table:
     """Every level and the weights that it takes."""
     rows = [
-        [s.layer, s.projection, s.label, i, rounded(level), rounded(used)]
+        [s.layer, s.projection, s.label, i, rounded(level), used, rounded(share)]
         for s in state.levels
-        for i, (level, used) in enumerate(zip(s.levels, s.used, strict=False))
+        for i, (level, used, share) in enumerate(zip(s.levels, s.used, shares_of(s.used), strict=False))
     ]
     return Table(
-        "levels", ["layer", "projection", "levels of", "index", "level / largest |w|", "share of weights"], rows
+        "levels",
+        ["layer", "projection", "levels of", "index", "level / largest |w|", "weights", "share of weights"],
+        rows,
     )
 
 
