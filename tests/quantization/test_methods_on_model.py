@@ -11,11 +11,16 @@ import torch
 from calibrated import end, nearest, output_square
 from torch import Tensor, nn
 
+from lab.evaluation.divergence import DenseReference
+from lab.evaluation.texts import find_texts
+from lab.evaluation.tokens import encode
 from lab.quantization.awq import Awq
 from lab.quantization.calibration import calibrating
 from lab.quantization.gptq import Gptq
 from lab.quantization.grid import Grid, Share
 from lab.quantization.method import LayerInputs, finished
+from lab.quantization.nearest import Nearest
+from lab.quantization.nf4 import Nf4
 from lab.quantization.whole_model import quantize_model
 
 if TYPE_CHECKING:
@@ -96,3 +101,17 @@ def test_three_layers_of_the_model(packaged_model: LoadedModel, texts: list[list
         assert torch.equal(model(input_ids=ids).logits, want)
         agree = (whole.shell(input_ids=ids).logits.argmax(-1) == want.argmax(-1)).float().mean()
     assert 0.6 < float(agree) < 1
+
+
+def test_four_bits_in_the_order_that_the_field_knows(packaged_model: LoadedModel) -> None:
+    """KL(dense || quantized) on held-out text: NF4 < groups of 64 < one scale a row."""
+    model = packaged_model.model
+    tokens = encode(packaged_model.tokenizer, find_texts().held_out, 256)
+    reference = DenseReference(model, tokens)
+    found = []
+    for method in (Nf4(), Nearest(Grid(4, "absmax", 64)), Nearest(Grid(4, "absmax", "row"))):
+        kl = end(reference.comparing(quantize_model(model, method).shell)).mean_kl
+        assert kl is not None
+        found.append(kl)
+    assert 0 < found[0] < found[1] < found[2]
+    assert end(reference.comparing(model)).mean_kl == 0.0  # the dense model was not changed
