@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from torch import Tensor
 
 from lab.quantization.quantized import Quantized
 
+T = TypeVar("T")
 Quantizing = Generator[float, None, Quantized]
 
 
@@ -64,11 +65,11 @@ class Method(Protocol):
         ...
 
 
-def finished(quantizing: Quantizing) -> Quantized:
-    """Run a method to its end at once."""
+def finished(steps: Generator[Any, None, T]) -> T:
+    """What a method, or any other generator of steps, returns: run to its end at once."""
     while True:
         try:
-            next(quantizing)
+            next(steps)
         except StopIteration as end:
-            result: Quantized = end.value
+            result: T = end.value
             return result

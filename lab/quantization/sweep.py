@@ -17,6 +17,7 @@ from lab.errors import BadInput
 from lab.quantization.affine import Affine, affine_of_range
 from lab.quantization.checks import SMALLEST_NORMAL, check_weight
 from lab.quantization.grid import Grid
+from lab.quantization.method import finished
 from lab.quantization.rounding_errors import BINS, BLOCK, Errors, checked_limit, power_above
 
 _SLACK = 1.02
@@ -79,13 +80,7 @@ def sweeping(
 
 def swept(weight: Tensor, grids: Sequence[Grid], limit: float | None = None) -> tuple[Swept, ...]:
     """As `sweeping`, at once."""
-    work = sweeping(weight, grids, limit)
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            found: tuple[Swept, ...] = end.value
-            return found
+    return finished(sweeping(weight, grids, limit))
 
 
 class _Tally:

@@ -31,7 +31,7 @@ from lab.quantization.calibration import (
 from lab.quantization.coverage import Coverage, coverage_of, linear_names
 from lab.quantization.gptq import Gptq
 from lab.quantization.hessian import Watch, out_in
-from lab.quantization.method import LayerInputs, Method
+from lab.quantization.method import LayerInputs, Method, finished
 from lab.quantization.quantized import Quantized, Storage
 from lab.quantization.walk import LayerWalk
 
@@ -151,13 +151,7 @@ def quantizing(
 
 def quantize_model(model: nn.Module, methods: Method | Mapping[str, Method], **options: Any) -> WholeModel:
     """`quantizing`, run to its end at once."""
-    steps = quantizing(model, methods, **options)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: WholeModel = end.value
-            return result
+    return finished(quantizing(model, methods, **options))
 
 
 class _Work:

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from lab.errors import BadInput, shown
 from lab.models.shell import make_shell
+from lab.quantization.method import finished
 from lab.quantization.packed.int4 import GROUP_SIZES, ROWS
 from lab.quantization.packed.int8 import WIDTH
 from lab.quantization.packed.modules import PackedLinear, PackedWeight
@@ -103,13 +104,7 @@ def pack_shell(model: nn.Module, bits: Bits, group_size: int = DEFAULT_GROUP, *,
         BadInput: no kernel for so many bits, a group size that does not divide the rows of a module (the sizes that
             do are named), weights that are not finite, or a model without a module that fits.
     """
-    steps = packing(model, bits, group_size=group_size, head=head)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            packed: Packed = end.value
-            return packed
+    return finished(packing(model, bits, group_size=group_size, head=head))
 
 
 def _why_not(module: nn.Linear, bits: int) -> str:
