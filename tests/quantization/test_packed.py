@@ -15,9 +15,11 @@ from lab.decoding.choose_pass import choose_pass
 from lab.decoding.matvec import Called, matvecs
 from lab.errors import BadInput
 from lab.models.shell import make_shell
+from lab.quantization.packed import token
 from lab.quantization.packed.halves import HalvesKernel, has_kernel
 from lab.quantization.packed.int4 import Int4Weight, quantize_int4
 from lab.quantization.packed.int8 import Int8Weight, quantize_int8
+from lab.quantization.packed.joined import JoinedKernel
 from lab.quantization.packed.modules import PackedLinear
 from lab.quantization.packed.pack import pack_shell, packing
 
@@ -207,13 +209,37 @@ def test_bytes_count_scales_and_zero_points(tiny: Tiny) -> None:
     numbers, rows = sum(m.weight.numel() for m in linear), sum(m.out_features for m in linear)
     eight, four = pack_shell(model, 8), pack_shell(model, 4, 32)
     assert eight.bytes == numbers + 2 * rows
-    # the kernel for one token has a copy in an order of its own, with a step of 8 bytes a row
-    assert eight.resident_bytes == eight.bytes + (numbers + 8 * rows if has_kernel() else 0)
+    assert eight.resident_bytes == eight.bytes  # small matrices are joined, and held once
     assert four.bytes == numbers // 2 + numbers // 32 * 4
     assert four.resident_bytes == 2 * four.bytes  # canonical, and in the kernel's order
     assert eight.dense_bytes == four.dense_bytes == 4 * numbers
     assert len(eight.packed) == len(linear)
     assert eight.skipped == ()
+
+
+def test_a_large_matrix_has_a_kernel_with_a_copy_of_its_own(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token, "LARGE", 0)
+    made = pack_shell(tiny("llama").model, 8)
+    linear = [m for m in made.shell.modules() if isinstance(m, PackedLinear)]
+    numbers, rows = sum(m.weight_codes.codes.numel() for m in linear), sum(m.out_features for m in linear)  # type: ignore[attr-defined]
+    # in an order of its own, with a step of 8 bytes a row
+    assert made.resident_bytes == made.bytes + (numbers + 8 * rows if has_kernel() else 0)
+
+
+@pytest.mark.parametrize("add", [True, False])
+def test_joined_matrices_give_the_products_of_each_and_share_their_codes(add: bool) -> None:
+    one, other = quantize_int8(weight()), quantize_int8(weight(32, 128, seed=4))
+    kernel = JoinedKernel([one, other])
+    x, y = weight(1, 128, seed=5)[0], torch.full((96,), 5.0)
+    kernel.product(x, y, add=add)()
+    apart = torch.cat([w.multiply(x[None].bfloat16())[0] for w in (one, other)]).float() + (5 if add else 0)
+    assert torch.equal(y, apart)
+    assert [torch.equal(a.codes, b.codes) for a, b in zip(kernel.weights, (one, other), strict=True)] == [True, True]
+    first, second = kernel.weights
+    assert second.codes.data_ptr() == first.codes.data_ptr() + first.codes.numel()
+    z = torch.full((96,), 5.0)
+    JoinedKernel([other, one]).product(x, z, add=add)()
+    assert not torch.equal(z, apart)  # the order matters
 
 
 def test_a_tied_head_is_packed_alone_or_stays(tiny: Tiny) -> None:
@@ -299,8 +325,6 @@ def test_two_halves_of_a_token_are_as_exact_as_its_codes(add: bool, dtype: torch
 
 def test_kernels_are_shared_by_shells_and_fuse_what_reads_the_same(tiny: Tiny) -> None:
     shell: Any = make_shell(pack_shell(tiny("llama").model, 8).shell)
-    if not has_kernel():
-        return
     attention = shell.model.layers[0].self_attn
     modules = [attention.q_proj, attention.v_proj, attention.k_proj]
     assert len(matvecs(modules, torch.zeros(32), torch.zeros(64))) == 1
