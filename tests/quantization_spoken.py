@@ -9,15 +9,8 @@ from quantization_whole import HOSTILE, coverage, ends, setting, started, texts
 
 from lab.events import Event, Progress
 from lab.events.decoding import Candidate, PromptEncoded
-from lab.events.quantization_words import (
-    PackedFigures,
-    PackedToken,
-    QuantizedCache,
-    Variant,
-    WordCompared,
-    WordsCompared,
-    WordToken,
-)
+from lab.events.quantization_words import PackedFigures, PackedToken, QuantizedCache
+from lab.events.words import Variant, WordCompared, WordsCompared, WordToken
 
 WORDS = (" Jupiter", ",", " the", " fifth", " planet", " from", " the", " Sun", ".", "\n", "It", " is", " a", " gas")
 OTHER = (" Jupiter", ",", " the", " largest", " of", " all", ".", "\n", "\n", "It", " has", HOSTILE, "\u202eabc", "")

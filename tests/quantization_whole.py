@@ -13,10 +13,10 @@ from typing import Any
 from samples import sample_facts
 
 from lab.events import Event, Progress, Proof, RunCancelled, RunCard, RunFailed, RunFinished, RunStarted
+from lab.events.evaluation import Divergence, TextsChosen, TextUsed
 from lab.events.quantization import (
     Coverage,
     CoverageRow,
-    Divergence,
     GridNote,
     MapCell,
     MapCells,
@@ -24,8 +24,6 @@ from lab.events.quantization import (
     ParetoPoint,
     Sensitivity,
     Setting,
-    TextsChosen,
-    TextUsed,
 )
 from lab.experiments.quantization.params import QuantizationParams
 

@@ -17,9 +17,9 @@ from lab.quantization.grid import KINDS, SCALE_BITS, Kind, ScaleFormat, Share
 from lab.quantization.methods import METHODS, Settings, make_method
 
 if TYPE_CHECKING:
+    from lab.calibration.gather import Calibration
     from lab.evaluation.tokens import Tokens
     from lab.models.loading import LoadedModel
-    from lab.quantization.calibration import Calibration
     from lab.quantization.method import Method
     from lab.quantization.whole_model import WholeModel
 

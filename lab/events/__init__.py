@@ -6,11 +6,13 @@ No torch here, so that views and the command line stay light.
 from lab.events import (  # an experiment's own events register themselves
     beam_search,
     decoding,
+    evaluation,
     kv_cache,
     quantization,
     quantization_methods,
     quantization_words,
     speculative,
+    words,
 )
 from lab.events.array import ArrayData
 from lab.events.base import Event, event_types
@@ -52,6 +54,7 @@ __all__ = [
     "decoding",
     "encode_event",
     "encode_line",
+    "evaluation",
     "event_types",
     "is_final",
     "kv_cache",
@@ -60,4 +63,5 @@ __all__ = [
     "quantization_words",
     "recover_spool",
     "speculative",
+    "words",
 ]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lab.calibration.listen import listening
 from lab.quantization.activations import ActivationScheme, rounded, static_affine
-from lab.quantization.listen import listening
 from lab.quantization.llm_int8 import relative_error
 from lab.quantization.observers import RULES, MaxObserver, PercentileObserver
 
@@ -97,7 +97,7 @@ def gather_ranges(
 ) -> Generator[float, None, tuple[InputRange, ...]]:
     """The inputs of linear modules of the dense model on some text. Yields the share done.
 
-    Arguments and errors as for `lab.quantization.listen.listening`.
+    Arguments and errors as for `lab.calibration.listen.listening`.
     """
     gatherers: dict[str, RangeGatherer] = {}
 

@@ -16,12 +16,12 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from lab.calibration.listen import layer_modules, listening
 from lab.errors import BadInput, NotFound, shown
+from lab.models.linear import linear_module
 from lab.models.shell import make_shell
 from lab.quantization.affine import Affine, affine_of, affine_of_range, decode_groups, encode_groups, grouped
-from lab.quantization.calibration import linear_module
 from lab.quantization.grid import Grid
-from lab.quantization.listen import layer_modules, listening
 from lab.quantization.observers import Observer, Rule
 
 Mode = Literal["token", "tensor", "static"]
@@ -159,7 +159,7 @@ def calibrate_ranges(
 ) -> Generator[float, None, dict[str, tuple[float, float]]]:
     """Ranges of the inputs of linear modules of the dense model, by one rule. Yields the share done.
 
-    Arguments and errors as for `lab.quantization.listen.listening`.
+    Arguments and errors as for `lab.calibration.listen.listening`.
     """
     observers: dict[str, Observer] = {
         name: rule.make() for name in (names if names is not None else layer_modules(model))

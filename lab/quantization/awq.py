@@ -17,12 +17,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput
 from lab.quantization.affine import AffineWeight, affine_of, decode_groups, encode_groups, grouped, ungrouped
 from lab.quantization.checks import check_weight
 from lab.quantization.clipping import Clip
 from lab.quantization.grid import Grid
-from lab.quantization.method import LayerInputs, Quantizing
+from lab.quantization.method import Quantizing
 from lab.quantization.nearest import Nearest
 
 RATIOS = tuple(step / 20 for step in range(20))

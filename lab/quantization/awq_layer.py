@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lab.calibration.inputs import LayerInputs
+from lab.calibration.walk import LayerWalk
 from lab.quantization.awq_search import (
     FOLD_TOLERANCE,
     SEARCH_TOKENS,
@@ -21,8 +23,6 @@ from lab.quantization.awq_search import (
     searching,
 )
 from lab.quantization.grid import Grid
-from lab.quantization.method import LayerInputs
-from lab.quantization.walk import LayerWalk
 
 
 @dataclass

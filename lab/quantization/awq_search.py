@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lab.calibration.inputs import LayerInputs
 from lab.quantization.awq import RATIOS, channel_scales, protected, rounded
 from lab.quantization.grid import Grid
-from lab.quantization.method import LayerInputs
 
 SEARCH_TOKENS = 512
 """Positions on which a block's output is compared."""

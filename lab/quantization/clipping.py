@@ -14,10 +14,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, shown
 from lab.quantization.affine import affine_of_range, decode_groups, encode_groups, shrunk
 from lab.quantization.grid import Grid
-from lab.quantization.method import LayerInputs
 
 How = Literal["none", "ratio", "percentile", "weight_error", "output_error"]
 HOWS: tuple[How, ...] = ("none", "ratio", "percentile", "weight_error", "output_error")

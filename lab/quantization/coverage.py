@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from lab.quantization.hessian import is_linear
+from lab.models.linear import is_linear
 from lab.quantization.quantized import Storage
 
 

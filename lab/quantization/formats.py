@@ -14,10 +14,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, shown
 from lab.quantization.checks import check_weight
 from lab.quantization.clipping import pieces
-from lab.quantization.method import LayerInputs, Quantizing
+from lab.quantization.method import Quantizing
 from lab.quantization.quantized import Storage
 
 FormatName = Literal["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"]

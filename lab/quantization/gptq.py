@@ -18,12 +18,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lab.calibration.factor import DAMPING_MOST, Factor, factoring
+from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, shown
 from lab.quantization.affine import Affine, AffineWeight, affine_of, encode_groups, grouped, ungrouped
 from lab.quantization.checks import check_weight
-from lab.quantization.gptq_core import DAMPING_MOST, ColumnParameters, Columns, Factor, factoring, solving
+from lab.quantization.gptq_core import ColumnParameters, Columns, solving
 from lab.quantization.grid import Grid
-from lab.quantization.method import LayerInputs, Quantizing
+from lab.quantization.method import Quantizing
 
 LEAST_BLOCK, MOST_BLOCK = 1, 1024
 

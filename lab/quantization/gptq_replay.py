@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lab.calibration.factor import Factor, factoring
+from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, shown
 from lab.quantization.affine import Affine, affine_of, affine_of_range, decode_groups, encode_groups
 from lab.quantization.checks import check_weight
 from lab.quantization.gptq import Gptq
-from lab.quantization.gptq_core import Factor, factoring
-from lab.quantization.method import LayerInputs
 
 MOST_ROWS, MOST_COLUMNS = 16, 256
 PAUSE = 256

@@ -12,10 +12,10 @@ from lab.errors import BadInput
 from lab.quantization.affine import AffineWeight
 from lab.quantization.checks import check_weight
 from lab.quantization.grid import Grid
-from lab.quantization.method import finished
 from lab.quantization.nearest import Nearest
 from lab.quantization.rounding_errors import Errors
 from lab.quantization.sweep import Swept, limit_of, swept
+from lab.steps import finished
 
 
 @dataclass(frozen=True)

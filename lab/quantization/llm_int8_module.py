@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from lab.calibration.listen import layer_modules, listening
+from lab.models.linear import out_in
 from lab.models.shell import make_shell
-from lab.quantization.hessian import out_in
-from lab.quantization.listen import layer_modules, listening
 from lab.quantization.llm_int8 import THRESHOLD, Int8Matrix, check_threshold
 
 MOST_FEATURES = 64
@@ -185,7 +185,7 @@ def count_outliers(
 ) -> Generator[float, None, tuple[FeatureCount, ...]]:
     """How many outlier features the dense model has on some text, module by module. Yields the share done.
 
-    Arguments and errors as for `lab.quantization.listen.listening`.
+    Arguments and errors as for `lab.calibration.listen.listening`.
 
     Raises:
         BadInput: NaN or a negative threshold.

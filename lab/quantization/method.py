@@ -9,32 +9,14 @@ and turns a Conv1D's weight into (out, in) first.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
+from lab.calibration.inputs import LayerInputs
 from lab.quantization.quantized import Quantized
 
-T = TypeVar("T")
 Quantizing = Generator[float, None, Quantized]
-
-
-@dataclass(frozen=True)
-class LayerInputs:
-    """What calibration text sends into one linear layer.
-
-    Attributes:
-        tokens: positions seen, padding not among them.
-        hessian: (in, in) fp32: the mean over positions of 2 x x^T. None where it was not asked for.
-        mean_abs: (in,) fp32: the mean of |x_j|.
-        rows: (kept, in) fp32: some of the inputs themselves, evenly taken, to measure output errors on.
-    """
-
-    tokens: int
-    hessian: Tensor | None
-    mean_abs: Tensor
-    rows: Tensor
 
 
 class Method(Protocol):
@@ -63,13 +45,3 @@ class Method(Protocol):
             BadInput: a weight that is not finite, a group size that does not fit, or inputs that are missing.
         """
         ...
-
-
-def finished(steps: Generator[Any, None, T]) -> T:
-    """What a method, or any other generator of steps, returns: run to its end at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result

@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lab.calibration.inputs import LayerInputs
 from lab.quantization.affine import (
     Affine,
     AffineWeight,
@@ -24,7 +25,7 @@ from lab.quantization.affine import (
 from lab.quantization.checks import check_weight
 from lab.quantization.clipping import Clip, clipped_ranges, pieces
 from lab.quantization.grid import Grid
-from lab.quantization.method import LayerInputs, Quantizing
+from lab.quantization.method import Quantizing
 
 
 @dataclass(frozen=True)

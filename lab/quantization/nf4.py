@@ -12,11 +12,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, shown
 from lab.quantization.bit_packing import pack_codes
 from lab.quantization.checks import SMALLEST_NORMAL, check_weight
 from lab.quantization.double_quant import DoubleQuantized, double_quantize
-from lab.quantization.method import LayerInputs, Quantizing
+from lab.quantization.method import Quantizing
 from lab.quantization.normal_float import ZERO_CODE, normal_float_borders, normal_float_levels
 from lab.quantization.quantized import Storage
 

@@ -17,8 +17,8 @@ from lab.errors import BadInput
 from lab.quantization.affine import Affine, affine_of_range
 from lab.quantization.checks import SMALLEST_NORMAL, check_weight
 from lab.quantization.grid import Grid
-from lab.quantization.method import finished
 from lab.quantization.rounding_errors import BINS, BLOCK, Errors, checked_limit, power_above
+from lab.steps import finished
 
 _SLACK = 1.02
 """Of the limit: rounding may carry an error a little beyond half a step."""

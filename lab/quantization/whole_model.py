@@ -14,26 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lab.calibration.gather import CALIBRATIONS, KEEP, Calibration, check_calibration, head_inputs
+from lab.calibration.hessian import Watch
+from lab.calibration.inputs import LayerInputs
+from lab.calibration.walk import LayerWalk
 from lab.errors import BadInput, shown
+from lab.models.linear import linear_module, out_in, output_head, say_untied, set_weight
 from lab.models.shell import make_shell
 from lab.quantization.awq import UNCLIPPED, Awq, AwqWeight, quantize_scaled, scaled_inputs
 from lab.quantization.awq_layer import Folded, folding
 from lab.quantization.awq_search import ScaleSearch
-from lab.quantization.calibration import (
-    CALIBRATIONS,
-    KEEP,
-    Calibration,
-    check_calibration,
-    head_inputs,
-    linear_module,
-    output_head,
-)
 from lab.quantization.coverage import Coverage, coverage_of, linear_names
 from lab.quantization.gptq import Gptq
-from lab.quantization.hessian import Watch, out_in
-from lab.quantization.method import LayerInputs, Method, finished
+from lab.quantization.method import Method
 from lab.quantization.quantized import Quantized, Storage
-from lab.quantization.walk import LayerWalk
+from lab.steps import finished
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,7 @@ def quantizing(
             staying dense (mixed precision).
         windows: calibration text as token ids, without padding. Needed if any method needs inputs; otherwise it is
             only used to measure output errors.
-        calibration: see `lab.quantization.calibration`.
+        calibration: see `lab.calibration.gather`.
         head: with one method for all, take the output head too. A head that is tied to the embedding is untied on the
             shell: the embedding stays dense, the quantized head is stored beside it.
         keep_codes: keep each module's codes in the result.
@@ -330,7 +325,7 @@ class _Work:
         module = self.modules[name]
         with torch.no_grad():
             values = quantized.dequantize()
-            _set_weight(module, values)
+            set_weight(module, values)
             dense = out_in(linear_module(self.model, name)).float()
             columns, rows = folded.columns.get(name), folded.rows.get(name)
             if columns is not None:
@@ -343,7 +338,7 @@ class _Work:
             if inputs is not None and len(inputs.rows):
                 output_error = _ratio(inputs.rows @ change.t(), inputs.rows @ dense.t())
         if module is output_head(self.shell):
-            _say_untied(self.shell)
+            say_untied(self.shell)
         kept = quantized if self.keep_codes else None
         self.results.append(
             ModuleResult(
@@ -366,22 +361,6 @@ def _named(name: str, check: Any) -> None:
         check()
     except BadInput as error:
         raise BadInput(f"{name}: {error.message}", remedy=error.remedy) from error
-
-
-def _set_weight(module: nn.Module, values: Tensor) -> None:
-    """Give a shell's module its own weight, (out, in) `values` in the dtype and layout of the one it had."""
-    weight: Any = module.weight
-    turned = values.t().contiguous() if type(module).__name__ == "Conv1D" else values
-    module.weight = nn.Parameter(turned.to(weight.dtype), requires_grad=False)
-
-
-def _say_untied(shell: nn.Module) -> None:
-    """So that nothing ties the head again: the shell's config is its own."""
-    config: Any = getattr(shell, "config", None)
-    parts: tuple[Any, ...] = () if config is None else (config, config.get_text_config())
-    for part in parts:
-        if getattr(part, "tie_word_embeddings", False):
-            part.tie_word_embeddings = False
 
 
 def _ratio(change: Tensor, whole: Tensor) -> float:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from lab.calibration.inputs import LayerInputs
 from lab.quantization.affine import affine_of, decode_groups, encode_groups, grouped, ungrouped
 from lab.quantization.grid import Grid
-from lab.quantization.method import LayerInputs
 
 T = TypeVar("T")
 

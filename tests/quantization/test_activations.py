@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from lab.calibration.listen import layer_modules
 from lab.errors import BadInput, NotFound
 from lab.quantization.activation_study import PERCENTS, RangeGatherer, gather_ranges, study_activations
 from lab.quantization.activations import (
@@ -22,11 +23,10 @@ from lab.quantization.activations import (
     rounded,
 )
 from lab.quantization.grid import Grid
-from lab.quantization.listen import layer_modules
 from lab.quantization.llm_int8 import relative_error
-from lab.quantization.method import finished
 from lab.quantization.nearest import Nearest
 from lab.quantization.observers import RULES
+from lab.steps import finished
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel

@@ -11,17 +11,18 @@ import torch
 from calibrated import end, inputs_of, layer, nearest, output_square
 from test_calibration import windows
 
+from lab.calibration.gather import calibrating
+from lab.calibration.inputs import LayerInputs
+from lab.calibration.walk import LayerWalk
 from lab.errors import BadInput
 from lab.models.shell import make_shell
 from lab.quantization.awq import RATIOS, Awq, AwqWeight, channel_scales, rounded
 from lab.quantization.awq_layer import folding
 from lab.quantization.awq_search import blocks_of, fold
-from lab.quantization.calibration import calibrating
 from lab.quantization.coverage import linear_names
 from lab.quantization.grid import KINDS, Grid, Kind
-from lab.quantization.method import LayerInputs, finished
-from lab.quantization.walk import LayerWalk
 from lab.quantization.whole_model import quantize_model
+from lab.steps import finished
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel

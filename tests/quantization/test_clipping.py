@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput
 from lab.quantization.clipping import RATIOS, Clip
 from lab.quantization.grid import KINDS, Grid, Kind, Share
-from lab.quantization.method import LayerInputs, finished
 from lab.quantization.nearest import Nearest
 from lab.quantization.rounding_errors import energy
+from lab.steps import finished
 
 SHARES: tuple[Share, ...] = (32, 128, "row", "tensor")
 

@@ -108,7 +108,8 @@ def test_a_tied_head_is_stored_beside_its_embedding(tiny: Tiny, tmp_path: Path) 
 
 @pytest.mark.parametrize("case", CASES)
 def test_one_matrix_through_the_file(case: str) -> None:
-    from lab.quantization.method import LayerInputs, finished
+    from lab.calibration.inputs import LayerInputs
+    from lab.steps import finished
 
     name, settings = CASES[case]
     weight = torch.randn(32, 64, generator=torch.Generator().manual_seed(1))

@@ -12,8 +12,9 @@ from torch import Tensor
 from lab.errors import BadInput
 from lab.quantization.formats import FORMATS, Became, Cast, FormatName, Scaling, became, table
 from lab.quantization.grid import Grid
-from lab.quantization.method import Method, finished
+from lab.quantization.method import Method
 from lab.quantization.nearest import Nearest
+from lab.steps import finished
 
 FLOATING = [name for name in FORMATS if name != "int8"]
 

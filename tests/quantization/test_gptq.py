@@ -10,14 +10,15 @@ import torch
 from calibrated import end, inputs_of, layer, nearest, output_square
 from torch import Tensor
 
+from lab.calibration import factor
+from lab.calibration.factor import factoring, inverse_lower
+from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput
-from lab.quantization import gptq_core
 from lab.quantization.affine import affine_of
 from lab.quantization.gptq import Gptq, GptqWeight
-from lab.quantization.gptq_core import factoring, inverse_lower
 from lab.quantization.gptq_replay import Replay, replaying
 from lab.quantization.grid import KINDS, Grid, Kind
-from lab.quantization.method import LayerInputs, finished
+from lab.steps import finished
 
 SHARES: tuple[int | str, ...] = (32, 96, "row", "tensor")
 ORDERS = [(False, False), (False, True), (True, False), (True, True)]
@@ -106,8 +107,8 @@ def test_errors_are_passed_on_as_the_closed_form_has_it(block: int, monkeypatch:
     expected = obs(weight, damped, grid)
     assert torch.allclose(finished(method.quantize(weight, inputs)).dequantize(), expected, atol=1e-6)
     # the mutation: the transposed factor passes errors on wrongly
-    right = gptq_core.inverse_lower
-    monkeypatch.setattr(gptq_core, "inverse_lower", lambda lower: right(lower).roll(1, 1).tril())
+    right = factor.inverse_lower
+    monkeypatch.setattr(factor, "inverse_lower", lambda lower: right(lower).roll(1, 1).tril())
     assert not torch.allclose(finished(method.quantize(weight, inputs)).dequantize(), expected, atol=1e-6)
 
 

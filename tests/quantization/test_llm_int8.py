@@ -16,7 +16,7 @@ from lab.errors import BadInput, NotFound
 from lab.quantization.int8_product import int8_product
 from lab.quantization.llm_int8 import Int8Matrix, LlmInt8, outlier_features, plant, study_outliers, vector_wise
 from lab.quantization.llm_int8_module import LlmInt8Linear, OutlierTrace, count_outliers, hang_llm_int8
-from lab.quantization.method import finished
+from lab.steps import finished
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel

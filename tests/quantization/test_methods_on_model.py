@@ -11,17 +11,18 @@ import torch
 from calibrated import end, nearest, output_square
 from torch import Tensor, nn
 
+from lab.calibration.gather import calibrating
+from lab.calibration.inputs import LayerInputs
 from lab.evaluation.divergence import DenseReference
 from lab.evaluation.texts import find_texts
 from lab.evaluation.tokens import encode
 from lab.quantization.awq import Awq
-from lab.quantization.calibration import calibrating
 from lab.quantization.gptq import Gptq
 from lab.quantization.grid import Grid, Share
-from lab.quantization.method import LayerInputs, finished
 from lab.quantization.nearest import Nearest
 from lab.quantization.nf4 import Nf4
 from lab.quantization.whole_model import quantize_model
+from lab.steps import finished
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel

@@ -13,8 +13,9 @@ from torch import Tensor
 from lab.errors import BadInput
 from lab.quantization.affine import Affine, AffineWeight, affine_of, decode_groups, encode_groups, grouped
 from lab.quantization.grid import KINDS, Grid, Kind, ScaleFormat
-from lab.quantization.method import Method, finished
+from lab.quantization.method import Method
 from lab.quantization.nearest import Nearest
+from lab.steps import finished
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel

@@ -17,10 +17,10 @@ from torch import Tensor
 from lab.errors import BadInput
 from lab.quantization.bit_packing import pack_codes, unpack_codes
 from lab.quantization.double_quant import DoubleQuantized, double_quantize, dynamic_map
-from lab.quantization.method import finished
 from lab.quantization.nf4 import BLOCKS, PIECE, Nf4, Nf4Weight, encode
 from lab.quantization.nf4_levels import levels
 from lab.quantization.normal_float import OUTERMOST, normal_float_borders, normal_float_levels
+from lab.steps import finished
 
 PUBLISHED = (
     -1.0,

@@ -14,10 +14,10 @@ from benchmarks.quantization_sweep import grids, our_sweep, plain, plain_sweep
 from lab.errors import BadInput
 from lab.quantization.grid import KINDS, Grid, Kind, ScaleFormat
 from lab.quantization.histograms import compare, group_before_after, worst, worst_on_grid
-from lab.quantization.method import finished
 from lab.quantization.nearest import Nearest
 from lab.quantization.rounding_errors import BINS, BLOCK, errors_of, power_above
 from lab.quantization.sweep import limit_of, sweeping, swept
+from lab.steps import finished
 
 SIZES = (16, 48, 32, 128, 512, "row", "tensor")
 

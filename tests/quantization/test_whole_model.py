@@ -11,17 +11,18 @@ from calibrated import end
 from test_calibration import windows
 from torch import nn
 
+from lab.calibration.gather import calibrating
 from lab.errors import BadInput, NotFound
+from lab.models.linear import in_features, out_in
 from lab.models.shell import make_shell
 from lab.quantization.awq import Awq
-from lab.quantization.calibration import calibrating
 from lab.quantization.coverage import linear_names
 from lab.quantization.gptq import Gptq
 from lab.quantization.grid import Grid
-from lab.quantization.hessian import in_features, out_in
-from lab.quantization.method import Method, finished
+from lab.quantization.method import Method
 from lab.quantization.nearest import Nearest
 from lab.quantization.whole_model import ModuleResult, quantize_model, quantizing
+from lab.steps import finished
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel

@@ -24,9 +24,9 @@ from lab.experiments.quantization.reference import (
 )
 from lab.quantization.affine import AffineWeight
 from lab.quantization.grid import Grid, Kind
-from lab.quantization.method import finished
 from lab.quantization.nearest import Nearest
 from lab.quantization.nf4 import Nf4, Nf4Weight
+from lab.steps import finished
 
 WEIGHT = torch.randn(24, 96, generator=torch.Generator().manual_seed(3)) * 0.1
 

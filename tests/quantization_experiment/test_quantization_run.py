@@ -12,6 +12,7 @@ from experiment_runs import Ran, run_experiment, run_in_turns
 
 from lab.errors import BadInput
 from lab.events import Event, Progress, Proof, decode_line, encode_line
+from lab.events.evaluation import TextsChosen
 from lab.events.quantization import (
     Coverage,
     ErrorHistogram,
@@ -21,7 +22,6 @@ from lab.events.quantization import (
     ModelErrors,
     ParetoPoint,
     Sensitivity,
-    TextsChosen,
     WorstWeights,
 )
 from lab.events.quantization_methods import (
@@ -32,14 +32,8 @@ from lab.events.quantization_methods import (
     OutlierFeatures,
     ScaleSearch,
 )
-from lab.events.quantization_words import (
-    PackedFigures,
-    PackedToken,
-    QuantizedCache,
-    Variant,
-    WordsCompared,
-    WordToken,
-)
+from lab.events.quantization_words import PackedFigures, PackedToken, QuantizedCache
+from lab.events.words import Variant, WordsCompared, WordToken
 from lab.experiments.quantization.extras import PLANTED_FEATURES
 from lab.experiments.quantization.params import QuantizationParams
 from lab.experiments.quantization.run import QuantizationRunner, make_runner

@@ -17,9 +17,11 @@ from lab.backend.protocol import RunRequest
 from lab.backend.store import RunStore
 from lab.evaluation.tokens import Tokens
 from lab.events import RunFinished, RunStarted
-from lab.events.quantization import Coverage, ErrorHistogram, LayerErrors, MapCells, ModelErrors, TextsChosen
+from lab.events.evaluation import TextsChosen
+from lab.events.quantization import Coverage, ErrorHistogram, LayerErrors, MapCells, ModelErrors
 from lab.events.quantization_methods import OutlierFeatures, ScaleSearch
-from lab.events.quantization_words import PackedToken, Variant, WordsCompared
+from lab.events.quantization_words import PackedToken
+from lab.events.words import Variant, WordsCompared
 from lab.experiments.base import RunContext
 from lab.experiments.quantization import layer, map, packed, voices  # noqa: A004 - a task's own name
 from lab.experiments.quantization.params import QuantizationParams

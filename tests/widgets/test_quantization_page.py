@@ -106,7 +106,13 @@ def folded(events: list[Event]) -> QuantizationState:
 
 
 def test_every_event_of_the_experiment_changes_the_state() -> None:
-    modules = ("lab.events.quantization", "lab.events.quantization_methods", "lab.events.quantization_words")
+    modules = (
+        "lab.events.evaluation",
+        "lab.events.quantization",
+        "lab.events.quantization_methods",
+        "lab.events.quantization_words",
+        "lab.events.words",
+    )
     own = {cls.__name__ for cls in event_types().values() if cls.__module__ in modules}
     assert len(own) >= 20
     source = QuantizationState.fold.__globals__

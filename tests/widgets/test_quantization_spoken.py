@@ -12,7 +12,8 @@ from quantization_spoken import INT4, OTHER, PACKED, WORDS, packed_run, words_ru
 from quantization_whole import HOSTILE, ends, started
 from test_quantization_whole import drawn, folded
 
-from lab.events.quantization_words import PackedFigures, PackedToken, Variant
+from lab.events.quantization_words import PackedFigures, PackedToken
+from lab.events.words import Variant
 from widgets.format import format_bytes
 from widgets.quantization.packed_plot import _apart
 from widgets.quantization.packed_section import PackedSection, best, packed_verdict

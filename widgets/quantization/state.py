@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from lab.events import Event, Progress, Proof, RunCancelled, RunFailed, RunFinished, RunStarted
 from lab.events.decoding import PromptEncoded
+from lab.events.evaluation import TextsChosen, TextUsed
 from lab.events.quantization import (
     Coverage,
     ErrorHistogram,
@@ -19,8 +20,6 @@ from lab.events.quantization import (
     RankingNote,
     Sensitivity,
     Setting,
-    TextsChosen,
-    TextUsed,
     WorstWeights,
 )
 from lab.events.quantization_methods import (
@@ -31,14 +30,8 @@ from lab.events.quantization_methods import (
     OutlierFeatures,
     ScaleSearch,
 )
-from lab.events.quantization_words import (
-    PackedFigures,
-    PackedToken,
-    QuantizedCache,
-    Variant,
-    WordsCompared,
-    WordToken,
-)
+from lab.events.quantization_words import PackedFigures, PackedToken, QuantizedCache
+from lab.events.words import Variant, WordsCompared, WordToken
 
 TASKS = ("layer", "map", "pareto", "words", "packed")
 DENSE = "dense"

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from lab.events.quantization import Divergence, ErrorHistogram
+from lab.events.evaluation import Divergence
+from lab.events.quantization import ErrorHistogram
 from widgets.experiment import Table
 from widgets.quantization.sentences import shares_of
 from widgets.quantization.state import QuantizationState

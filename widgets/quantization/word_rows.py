@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lab.events.decoding import Candidate
-from lab.events.quantization_words import Variant, WordCompared, WordsCompared, WordToken
+from lab.events.words import Variant, WordCompared, WordsCompared, WordToken
 from widgets.bar_table import Bar, BarRow, Series
 from widgets.format import NOTHING, format_number
 from widgets.quantization.aligned import percent

@@ -10,7 +10,7 @@ from torch import nn
 
 from lab.events.quantization import Coverage, CoverageRow, Setting, Truth
 from lab.experiments.quantization.setup import Setup
-from lab.quantization.hessian import is_linear
+from lab.models.linear import is_linear
 from lab.quantization.quantized import Storage
 
 

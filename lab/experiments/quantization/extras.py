@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from lab.calibration.inputs import LayerInputs
 from lab.events import ArrayData
 from lab.events.quantization_methods import (
     ActivationChoice,
@@ -23,6 +24,7 @@ from lab.experiments.quantization.build import SCALINGS, build
 from lab.experiments.quantization.setup import Part, Setup, progress
 from lab.experiments.quantization.study import Studied
 from lab.experiments.quantization.targets import relative
+from lab.models.linear import decoder_layers
 from lab.quantization.activation_study import PERCENTS, RangeGatherer, study_activations
 from lab.quantization.affine import AffineWeight, grouped
 from lab.quantization.awq import AwqWeight, channel_scales
@@ -32,9 +34,8 @@ from lab.quantization.formats import FORMATS, Cast
 from lab.quantization.gptq import Gptq, GptqWeight
 from lab.quantization.gptq_replay import Replay, replaying
 from lab.quantization.llm_int8 import plant, study_outliers
-from lab.quantization.method import LayerInputs, finished
 from lab.quantization.nf4_levels import levels
-from lab.quantization.walk import decoder_layers
+from lab.steps import finished
 
 PLANTED_FEATURES, PLANTED_FACTOR = 3, 100.0
 _BINS = 128

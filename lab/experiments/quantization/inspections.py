@@ -33,8 +33,8 @@ from lab.quantization.example import ExampleGroup, absmax_example, outlier_examp
 from lab.quantization.formats import FORMATS, table
 from lab.quantization.grid import SCALE_BITS, Grid
 from lab.quantization.histograms import compare, group_before_after, worst_on_grid
-from lab.quantization.method import finished
 from lab.quantization.storage import GB, LLAMA_7B, Stored, by_count, of_facts, store, total
+from lab.steps import finished
 
 PLAIN: tuple[MethodName, ...] = ("nearest", "nf4", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8")
 """Methods quick enough to answer while a slider moves: no calibration, no search."""

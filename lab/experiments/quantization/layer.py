@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from lab.calibration.gather import calibrating
+from lab.calibration.inputs import LayerInputs
 from lab.events.quantization import LayerErrors, ModelErrors
 from lab.experiments.base import Outcome, RunGenerator
 from lab.experiments.quantization.build import build
@@ -25,8 +27,6 @@ from lab.experiments.quantization.study import (
 from lab.experiments.quantization.targets import Target, pick, put
 from lab.experiments.quantization.whole import mixed_products
 from lab.models.shell import make_shell
-from lab.quantization.calibration import calibrating
-from lab.quantization.method import LayerInputs
 from lab.quantization.rounding_errors import power_above
 
 MOST_RANKED = 4

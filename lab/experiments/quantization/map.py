@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab.calibration.gather import calibrating
+from lab.calibration.inputs import LayerInputs
 from lab.events.quantization import MapCell, MapCells, ModelErrors, Sensitivity
 from lab.experiments.base import Outcome, RunGenerator
 from lab.experiments.quantization.build import build
@@ -15,8 +17,6 @@ from lab.experiments.quantization.setup import Made, Part, Setup, cut, progress
 from lab.experiments.quantization.study import output_error
 from lab.experiments.quantization.targets import Target
 from lab.experiments.quantization.whole import Whole, quantizing_model, with_layer
-from lab.quantization.calibration import calibrating
-from lab.quantization.method import LayerInputs
 from lab.quantization.whole_model import ModuleResult
 
 KEEP = 128

@@ -13,7 +13,8 @@ from lab.decoding.loop import Decoded, Prefilled, Step, decode
 from lab.decoding.trace import Trace
 from lab.errors import BadInput, ModelError
 from lab.events.quantization import Setting
-from lab.events.quantization_words import PackedFigures, PackedToken, Variant
+from lab.events.quantization_words import PackedFigures, PackedToken
+from lab.events.words import Variant
 from lab.experiments.base import Outcome, RunGenerator
 from lab.experiments.quantization.coverage import covered
 from lab.experiments.quantization.packed_file import write_and_load

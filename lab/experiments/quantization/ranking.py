@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.events.quantization import Divergence, RankingNote
+from lab.events.evaluation import Divergence
+from lab.events.quantization import RankingNote
 
 CLEAR = 1.02
 """A measure ranks two settings only where one is worse by this factor."""

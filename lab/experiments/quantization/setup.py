@@ -12,7 +12,8 @@ from lab.evaluation.divergence import Comparison, DenseReference
 from lab.evaluation.texts import TOPICS, Texts, find_texts
 from lab.evaluation.tokens import Tokens, Windows, encode
 from lab.events import Event, Progress
-from lab.events.quantization import Divergence, GridNote, TextsChosen, TextUsed
+from lab.events.evaluation import Divergence, TextsChosen, TextUsed
+from lab.events.quantization import GridNote
 from lab.experiments.base import RunContext
 from lab.experiments.quantization.checked import Checked, fingerprint
 from lab.experiments.quantization.params import QuantizationParams

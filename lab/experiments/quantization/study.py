@@ -10,6 +10,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from lab.calibration.inputs import LayerInputs
 from lab.events import ArrayData
 from lab.events.quantization import ErrorHistogram, LayerErrors, WorstWeight, WorstWeights
 from lab.experiments.quantization.checked import Checked, Sample
@@ -23,7 +24,7 @@ from lab.quantization.affine import AffineWeight, decode_groups, grouped
 from lab.quantization.formats import CastWeight
 from lab.quantization.grid import SCALE_BITS
 from lab.quantization.llm_int8 import Int8Matrix
-from lab.quantization.method import LayerInputs, Method
+from lab.quantization.method import Method
 from lab.quantization.nf4 import Nf4Weight
 from lab.quantization.quantized import Quantized
 from lab.quantization.rounding_errors import BINS, power_above

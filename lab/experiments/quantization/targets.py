@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from lab.errors import BadInput
+from lab.models.linear import decoder_layers, is_linear, out_in, set_weight
 from lab.models.loading import LoadedModel
-from lab.quantization.hessian import is_linear, out_in
-from lab.quantization.walk import decoder_layers
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,7 @@ def pick(loaded: LoadedModel, targets: list[Target], layer: int, projection: str
 
 def put(shell: nn.Module, target: Target, weight: Tensor) -> None:
     """Give the shell's own module a weight, (out, in); the shared model's stays as it is."""
-    module = shell.get_submodule(target.name)
-    old = module.weight
-    if not isinstance(old, Tensor):
-        raise TypeError(f"{target.name} has no weight")
-    new = weight.t() if type(module).__name__ == "Conv1D" else weight
-    module.weight = nn.Parameter(new.to(old.dtype).contiguous(), requires_grad=False)
+    set_weight(shell.get_submodule(target.name), weight)
 
 
 def relative(change: Tensor, base: Tensor) -> float:

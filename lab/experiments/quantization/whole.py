@@ -15,13 +15,12 @@ from lab.experiments.quantization.settings import Scheme
 from lab.experiments.quantization.setup import Made, Setup, progress
 from lab.experiments.quantization.study import Studied, samples_of
 from lab.experiments.quantization.targets import Target, put
+from lab.models.linear import decoder_layers, out_in
 from lab.models.shell import make_shell
 from lab.quantization.affine import AffineWeight
 from lab.quantization.awq_search import ScaleSearch
-from lab.quantization.hessian import out_in
 from lab.quantization.llm_int8_module import hang_llm_int8
 from lab.quantization.quantized import Storage
-from lab.quantization.walk import decoder_layers
 from lab.quantization.whole_model import ModuleResult, WholeModel, quantizing
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from lab.events import Event
 from lab.events.decoding import Candidate
-from lab.events.quantization_words import QuantizedCache, Variant, WordCompared, WordsCompared, WordToken
+from lab.events.quantization_words import QuantizedCache
+from lab.events.words import Variant, WordCompared, WordsCompared, WordToken
 from lab.experiments.base import Outcome, RunGenerator
 from lab.experiments.quantization.coverage import covered
 from lab.experiments.quantization.proof import proving

@@ -35,7 +35,7 @@ class JoinedKernel:
             return
         self._whole = Int8Weight(torch.cat([w.codes for w in weights]), torch.cat([w.scales for w in weights]))
         sizes = [w.shape[0] for w in weights]
-        parts = zip(self._whole.codes.split(sizes), self._whole.scales.split(sizes), strict=True)
+        parts = zip(torch.split(self._whole.codes, sizes), torch.split(self._whole.scales, sizes), strict=True)
         self.weights = tuple(Int8Weight(codes, scales) for codes, scales in parts)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JoinedKernel:

@@ -11,12 +11,12 @@ from transformers import PreTrainedModel
 
 from lab.errors import BadInput, shown
 from lab.models.shell import make_shell
-from lab.quantization.method import finished
 from lab.quantization.packed.int4 import GROUP_SIZES, ROWS
 from lab.quantization.packed.int8 import WIDTH
 from lab.quantization.packed.modules import PackedLinear, PackedWeight
 from lab.quantization.packed.sliced import packing_int4, packing_int8
 from lab.quantization.packed.token import making_kernels
+from lab.steps import finished
 
 Bits = Literal[4, 8]
 DEFAULT_GROUP = 32

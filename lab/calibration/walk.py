@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lab.calibration.hessian import Watch
 from lab.errors import BadInput, ModelError, shown
-from lab.quantization.hessian import Watch
+from lab.models.linear import decoder_layers
 
 STEP_TOKENS = 512
 """Positions that go through a layer at a time: about 40 ms of the default model on two cores."""
@@ -106,28 +107,6 @@ class LayerWalk:
             output: Any = self._base(input_ids=self._ids[batch], use_cache=False)
         found: Tensor = output[0]
         return found
-
-
-def decoder_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
-    """The name and the list of a model's decoder layers: the largest list of as many modules as its config says.
-
-    Raises:
-        ModelError: there is none.
-    """
-    config: Any = getattr(model, "config", None)
-    count = config.get_text_config().num_hidden_layers if config is not None else 0
-    found = [
-        (sum(p.numel() for p in module.parameters()), name, module)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and len(module) == count
-    ]
-    if not found:
-        raise ModelError(
-            f"No list of {count} decoder layers was found in {type(model).__name__}.",
-            remedy="Choose a method that needs no calibration.",
-        )
-    _, name, module = max(found, key=lambda one: one[0])
-    return name, module
 
 
 def batches(windows: Sequence[Sequence[int]], tokens: int) -> list[list[list[int]]]:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lab.quantization.method import LayerInputs
+from lab.calibration.inputs import LayerInputs
+from lab.models.linear import in_features
 
 PIECE = 512
 """Columns of a Hessian's piece: of a symmetric matrix only the pieces on and above the diagonal are computed."""
@@ -160,21 +161,3 @@ class Watch:
 
     def _alike(self, first: str, second: str) -> bool:
         return isinstance(self._hessian, bool) or (first in self._hessian) == (second in self._hessian)
-
-
-def is_linear(module: nn.Module) -> bool:
-    """Whether it is a plain `nn.Linear` or the Conv1D of GPT-2."""
-    return type(module) is nn.Linear or type(module).__name__ == "Conv1D"
-
-
-def in_features(module: nn.Module) -> int:
-    """The inputs of a linear module or a Conv1D, whose weight is (in, out)."""
-    weight: Any = module.weight
-    return int(weight.shape[0] if type(module).__name__ == "Conv1D" else weight.shape[1])
-
-
-def out_in(module: nn.Module) -> Tensor:
-    """The weight of a linear module or a Conv1D as (out, in): the tensor itself or a transposed view."""
-    weight: Any = module.weight
-    found: Tensor = weight.detach()
-    return found.t() if type(module).__name__ == "Conv1D" else found

@@ -7,11 +7,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lab.calibration.walk import LayerWalk
 from lab.errors import BadInput, shown
+from lab.models.linear import decoder_layers, is_linear, linear_module
 from lab.models.shell import make_shell
-from lab.quantization.calibration import linear_module
-from lab.quantization.hessian import is_linear
-from lab.quantization.walk import LayerWalk, decoder_layers
 
 Listening = Generator[float, None, None]
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from calibrated import end
 from torch import Tensor, nn
 
+from lab.calibration.gather import calibrating
+from lab.calibration.hessian import Accumulator
+from lab.calibration.walk import LayerWalk, batches
 from lab.errors import BadInput, ModelError, NotFound
 from lab.models.shell import make_shell
-from lab.quantization.calibration import calibrating
 from lab.quantization.coverage import linear_names
-from lab.quantization.hessian import Accumulator
-from lab.quantization.walk import LayerWalk, batches
+from lab.steps import finished as end
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel

@@ -15,11 +15,12 @@ from typing import Literal
 import torch
 from torch import nn
 
-from lab.errors import BadInput, NotFound, shown
+from lab.calibration.hessian import Watch
+from lab.calibration.inputs import LayerInputs
+from lab.calibration.walk import LayerWalk
+from lab.errors import BadInput, shown
+from lab.models.linear import linear_module, output_head
 from lab.models.shell import make_shell
-from lab.quantization.hessian import Watch, is_linear
-from lab.quantization.method import LayerInputs
-from lab.quantization.walk import LayerWalk
 
 Calibration = Literal["one_shot", "sequential"]
 CALIBRATIONS: tuple[Calibration, ...] = ("one_shot", "sequential")
@@ -109,26 +110,6 @@ def check_calibration(windows: Sequence[Sequence[int]]) -> None:
             "needed, and some thousands are usual.",
             remedy="Give a longer calibration text.",
         )
-
-
-def linear_module(model: nn.Module, name: str) -> nn.Module:
-    """The linear module or Conv1D `name`.
-
-    Raises:
-        NotFound: there is none.
-    """
-    module: nn.Module | None = dict(model.named_modules()).get(name)
-    if module is None or not is_linear(module):
-        what = "no module" if module is None else f"a {type(module).__name__}, no linear module"
-        raise NotFound(f"{shown(name)} is {what} of {type(model).__name__}.", remedy="Name a linear module.")
-    return module
-
-
-def output_head(model: nn.Module) -> nn.Module | None:
-    """The module that gives the logits, if the model says which."""
-    getter = getattr(model, "get_output_embeddings", None)
-    head = getter() if getter is not None else None
-    return head if isinstance(head, nn.Module) else None
 
 
 def _shares(steps: Generator[None, None, None], number: int, of: int) -> Generator[float, None, None]:
