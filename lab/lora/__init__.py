@@ -1,0 +1,1 @@
+"""Low-rank adapters: trained, attached, merged, swapped and read from files."""

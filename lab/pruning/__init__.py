@@ -1,0 +1,1 @@
+"""Weights set to zero: one method a file over a thin contract."""
