@@ -52,7 +52,7 @@ class Pattern:
         return f"{self.n}:{self.m}" if self.m else f"{100 * self.sparsity:g} %"
 
     def pruned_of(self, weights: int) -> int:
-        """How many of so many weights are pruned: Python's `round`, a half to the even number, as `torch.nn.utils.prune`."""
+        """How many of so many weights go: Python's `round`, a half to the even number, as in `torch.nn.utils.prune`."""
         return round(self.sparsity * weights)
 
     def check(self, columns: int) -> None:
