@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
+S = TypeVar("S")
+E = TypeVar("E")
 T = TypeVar("T")
 
 
@@ -16,3 +18,26 @@ def finished(steps: Generator[Any, None, T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def relay(steps: Generator[S, None, T], say: Callable[[S], E]) -> Generator[E, None, T]:
+    """The same steps told otherwise, and their result. The steps are closed when this is.
+
+    Args:
+        say: what to yield for a step; None may stand for a mere pause.
+    """
+    try:
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            yield say(step)
+    finally:
+        steps.close()
+
+
+def paused(step: object) -> None:
+    """For `relay`: each step is a mere pause."""
+    del step

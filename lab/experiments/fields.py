@@ -44,31 +44,46 @@ def no_repeat_ngram_size(description: str) -> Any:
     )
 
 
-class PromptParams(ExperimentParams):
-    """What to continue, and how far."""
-
-    prompt: str = Field(
-        "The cache remembers what the model has already read, so each",
+def prompt(default: str, description: str = "Text that the model continues.", **more: Any) -> Any:
+    """The field `prompt`; `more` is for `shown`, such as `when`."""
+    return Field(
+        default,
         title="Prompt",
-        description="Text that the model continues.",
+        description=description,
         min_length=1,
         max_length=MAX_PROMPT_CHARACTERS,
-        json_schema_extra=shown("text", "main"),
+        json_schema_extra=shown("text", "main", **more),
     )
-    chat: bool = Field(
+
+
+def chat(**more: Any) -> Any:
+    """The field `chat`; `more` is for `shown`."""
+    return Field(
         False,
         title="Ask as a chat",
         description="Put the model's chat template around the prompt.",
-        json_schema_extra=shown("toggle", "main"),
+        json_schema_extra=shown("toggle", "main", **more),
     )
-    max_new_tokens: int = Field(
-        48,
+
+
+def max_new_tokens(default: int, most: int = MAX_NEW_TOKENS, **more: Any) -> Any:
+    """The field `max_new_tokens`; `more` is for `shown`."""
+    return Field(
+        default,
         title="New tokens",
         description="How many tokens to generate at most.",
         ge=1,
-        le=MAX_NEW_TOKENS,
-        json_schema_extra=shown("slider", "main", unit="tokens"),
+        le=most,
+        json_schema_extra=shown("slider", "main", unit="tokens", **more),
     )
+
+
+class PromptParams(ExperimentParams):
+    """What to continue, and how far."""
+
+    prompt: str = prompt("The cache remembers what the model has already read, so each")
+    chat: bool = chat()
+    max_new_tokens: int = max_new_tokens(48)
 
     @classmethod
     def for_model(cls, facts: ModelFacts) -> dict[str, Any]:

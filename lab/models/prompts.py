@@ -78,6 +78,11 @@ def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
     return texts
 
 
+def text_of(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
+    """A token by itself."""
+    return str(tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
 class TextStream:
     """Decodes tokens one by one, right for characters whose bytes span tokens."""
 

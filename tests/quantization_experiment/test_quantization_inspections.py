@@ -107,6 +107,45 @@ def test_formats_storage_and_the_seed_texts_examples(tiny: Tiny) -> None:
     json.dumps(to_json(example), allow_nan=False)
 
 
+def test_a_given_config_and_sizes_by_hand_are_counted(
+    backend: LocalBackend, tiny_directory: Callable[..., Path]
+) -> None:
+    model = str(tiny_directory("qwen2"))
+
+    def asked(**values: Any) -> dict[str, Any]:
+        params = {"group_size": 32, "bits": 3, "kind": "float_minimum", **values}
+        return backend.inspect(InspectRequest(experiment="quantization", name="storage", params=params, model=model))
+
+    text = (tiny_directory("qwen2") / "config.json").read_text()
+    own, given = asked(model="this"), asked(model="config", config=text)
+    assert given["total"] == own["total"]
+    assert (given["name"], given["notes"]) == ("The given config (qwen2)", [])
+    assert "config" not in given
+    assert asked(model="config", config=json.dumps(given["read"]))["kinds"] == given["kinds"]
+    seven = asked(model="sizes")
+    assert seven["total"] == asked(model="llama-2-7b")["total"]
+    assert asked(model="sizes", tied=True)["total"]["weights"] < seven["total"]["weights"]
+    assert backend.health().models_loaded == ()
+    for values, said in (
+        ({"config": ""}, "The config is empty"),
+        ({"config": str(tiny_directory("qwen2") / "config.json")}, "no JSON"),  # a path is text: no file is opened
+        ({"config": "x" * 65_537}, "config has 65,537 characters; the limit is 65,536"),
+        ({"model": "sizes", "hidden": 0}, "hidden is 0; it must be at least 1"),
+        ({"model": "sizes", "hidden": 100}, "does not divide into 32 heads"),
+        ({"model": "sizes", "kv_heads": 5}, "cannot share 5 key/value heads"),
+        ({"model": "sizes", "layers": 2001}, "layers is 2001; the limit is 2000"),
+        ({"model": "sizes", "tied": "perhaps"}, "tied is 'perhaps'"),
+        (
+            {"model": "sizes", "hidden": 960_000, "intermediate": 10**6, "layers": 2000},
+            "the limit is 10,000,000,000,000",
+        ),
+    ):
+        with pytest.raises(BadInput) as caught:
+            asked(**{"model": "config", **values})
+        assert said in caught.value.message
+        assert caught.value.remedy
+
+
 def test_what_needs_weights_says_so(tiny: Tiny) -> None:
     facts = tiny().facts
     with pytest.raises(Unavailable, match="needs the model's weights"):
@@ -143,3 +182,24 @@ def test_a_question_about_the_facts_alone_loads_nothing(
     model = str(tiny_directory("llama"))
     backend.inspect(InspectRequest(experiment="quantization", name="worked_example", model=model))
     assert backend.health().models_loaded == ()
+
+
+def test_a_second_question_does_not_walk_the_model_again(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lab.experiments.quantization import inspections
+
+    walks: list[object] = []
+    find = inspections.find_targets
+
+    def counting(model: Any) -> Any:
+        walks.append(model)
+        return find(model)
+
+    monkeypatch.setattr(inspections, "find_targets", counting)
+    model, other = tiny(), tiny("gpt2")
+    inspections._FOUND.pop(model.model, None)
+    inspections._FOUND.pop(other.model, None)
+    first, again = (ask(model, "group", projection="q_proj", group_size="16", layer=0) for _ in range(2))
+    assert first == again
+    assert len(walks) == 1
+    assert ask(other, "group", projection="c_fc", group_size="16")["matrix"] == "layer 0 c_fc"
+    assert len(walks) == 2

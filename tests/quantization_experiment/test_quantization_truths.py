@@ -23,12 +23,15 @@ from lab.events.quantization_methods import OutlierFeatures, ScaleSearch
 from lab.events.quantization_words import PackedToken
 from lab.events.words import Variant, WordsCompared
 from lab.experiments.base import RunContext
+from lab.experiments.compared.texts import WINDOW, cut
 from lab.experiments.quantization import layer, map, packed, voices  # noqa: A004 - a task's own name
+from lab.experiments.quantization.packed_proof import OUTPUT_TOLERANCE, PRODUCT_TOLERANCE, product_error
 from lab.experiments.quantization.params import QuantizationParams
 from lab.experiments.quantization.run import make_runner
 from lab.experiments.quantization.settings import Scheme
-from lab.experiments.quantization.setup import WINDOW, Setup, cut
+from lab.experiments.quantization.setup import Setup
 from lab.quantization.activations import calibrate_ranges
+from lab.quantization.packed.int8 import quantize_int8
 from lab.quantization.packed.modules import PackedLinear
 
 if TYPE_CHECKING:
@@ -70,7 +73,7 @@ def test_held_out_inputs_are_gathered_window_by_window(tiny: Tiny, task: Any, mo
 
     original = task.calibrating
     monkeypatch.setattr(task, "calibrating", watched)
-    monkeypatch.setattr("lab.experiments.quantization.setup.WINDOW", 32)
+    monkeypatch.setattr("lab.experiments.compared.texts.WINDOW", 32)
     ran(tiny(), task=task.__name__.rpartition(".")[2], heldout_tokens=96)
     assert seen[-1] == [32, 32, 32]
 
@@ -219,7 +222,7 @@ def test_the_plot_ranks_by_weight_error_too(tiny: Tiny, monkeypatch: pytest.Monk
 def test_a_run_with_a_prefix_reads_calibration_text_behind_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = Setup(RunContext(model=tiny()), params())
     monkeypatch.setattr("lab.evaluation.tokens._prefix", lambda _: (5,))
-    choosing = setup.choose_texts(calibration=True)
+    choosing = setup.texts.choose(calibration=True)
     while True:
         try:
             next(choosing)
@@ -262,3 +265,27 @@ def test_a_run_without_a_file_keeps_its_identity() -> None:
     assert params().file_hashes() == params(text="topics").file_hashes() == {}
     assert params(text="/no/such/file").file_hashes() == {"/no/such/file": ""}
     assert params(text="/dev/null").file_hashes() != params(text="/dev/null").file_hashes()
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_one_wrong_row_of_a_tall_matrix_is_seen(few: bool) -> None:
+    weight = torch.randn(49_152, 64, generator=torch.Generator().manual_seed(0)) / 8
+    made = quantize_int8(weight)
+    values, rows = made.dense(0, len(weight)), 1 if few else made.few + 1
+    share, _, off = product_error(PackedLinear(made, None), values, rows, 0, torch.float32)
+    assert share <= PRODUCT_TOLERANCE
+    assert off <= OUTPUT_TOLERANCE
+    scales = made.scales.clone()
+    scales[40_000] *= 1.25
+    broken = PackedLinear(replace(made, scales=scales), None)
+    share, output, off = product_error(broken, values, rows, 0, torch.float32)
+    assert share <= PRODUCT_TOLERANCE  # the norm of the whole product does not tell
+    assert output == 40_000
+    assert off > OUTPUT_TOLERANCE
+
+
+def test_a_row_of_zeros_is_no_wrong_row() -> None:
+    weight = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    weight[3] = 0
+    made = quantize_int8(weight)
+    assert product_error(PackedLinear(made, None), made.dense(0, 64), 1, 0, torch.float32)[2] <= OUTPUT_TOLERANCE

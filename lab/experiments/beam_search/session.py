@@ -31,6 +31,7 @@ from lab.kv_cache.observed import Finding
 from lab.models.loading import LoadedModel
 from lab.models.prompts import TextStream
 from lab.models.shell import make_shell
+from lab.steps import relay
 
 Part = Generator[Event | None, None, None]
 
@@ -141,20 +142,17 @@ class Session:
         samplings = [Sampling()]
         if p.sampled_path:
             samplings.append(Sampling(do_sample=True, temperature=p.temperature, seed=p.seed))
-        with closing(follow(self.beams, self.settings, self.prompt_ids, samplings)) as ways:
-            while True:
-                try:
-                    done = next(ways)
-                except StopIteration as stop:
-                    self.followed_all = True
-                    for way in stop.value:
-                        yield self._way(way)
-                    return
-                if done is None:
-                    yield None
-                    continue
-                self.followed = done
-                yield self._progress("following greedy" + (" and a drawn text" if p.sampled_path else ""))
+
+        def say(done: int | None) -> Progress | None:
+            if done is None:
+                return None
+            self.followed = done
+            return self._progress("following greedy" + (" and a drawn text" if p.sampled_path else ""))
+
+        ways = yield from relay(follow(self.beams, self.settings, self.prompt_ids, samplings), say)
+        self.followed_all = True
+        for way in ways:
+            yield self._way(way)
 
     def _way(self, way: Followed) -> PathFollowed:
         children = {
@@ -180,19 +178,16 @@ class Session:
         failure = ""
         shell = make_shell(self.loaded.model)
         yield None  # a slice of its own: the first pass of generate() fills the next
-        with closing(reference_beams(shell, self.prompt_ids, self.settings)) as steps:
-            while True:
-                try:
-                    self.reference_done = next(steps)
-                except StopIteration as stop:
-                    reference = stop.value
-                    break
-                except Exception as error:  # noqa: BLE001 - generate() of a foreign model can raise anything
-                    text = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
-                    failure = f"generate() failed on this model: {type(error).__name__}: {text}."
-                    break
-                yield self._progress("checking against generate()")
+        try:
+            reference = yield from relay(reference_beams(shell, self.prompt_ids, self.settings), self._referred)
+        except Exception as error:  # noqa: BLE001 - generate() of a foreign model can raise anything
+            text = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
+            failure = f"generate() failed on this model: {type(error).__name__}: {text}."
         yield self._proof(reference, failure)
+
+    def _referred(self, done: int) -> Progress:
+        self.reference_done = done
+        return self._progress("checking against generate()")
 
     def _proof(self, reference: ReferenceBeams | None, failure: str) -> Proof:
         width, p = self.settings.width, self.params

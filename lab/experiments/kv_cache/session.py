@@ -24,8 +24,9 @@ from lab.kv_cache.ledger import read_ledger
 from lab.kv_cache.observed import Observation, findings
 from lab.kv_cache.replay import CacheReplay
 from lab.models.loading import LoadedModel
-from lab.models.prompts import TextStream
+from lab.models.prompts import TextStream, text_of
 from lab.models.shell import make_shell
+from lab.steps import relay
 
 # Each step's weights are pooled at once and not kept, so the decoder's cap on what it hands out does not matter here.
 _ATTENTION_BYTES = 1 << 40
@@ -158,18 +159,15 @@ class Session:
             top_p=params.top_p,
             seed=params.seed,
         )
-        with closing(steps):
-            while True:
-                try:
-                    self.reference_done = next(steps)
-                except StopIteration as stop:
-                    reference = stop.value
-                    break
-                except Exception as error:  # noqa: BLE001 - generate() of a foreign model can raise anything
-                    failure = f"generate() failed on this model: {type(error).__name__}: {_first_line(error)}."
-                    break
-                yield self._progress("checking against generate()")
+        try:
+            reference = yield from relay(steps, self._referred)
+        except Exception as error:  # noqa: BLE001 - generate() of a foreign model can raise anything
+            failure = f"generate() failed on this model: {type(error).__name__}: {_first_line(error)}."
         yield self._proof(reference, failure)
+
+    def _referred(self, done: int) -> Progress:
+        self.reference_done = done
+        return self._progress("checking against generate()")
 
     def _proof(self, reference: ReferenceTokens | None, failure: str) -> Proof:
         if reference is None:
@@ -207,7 +205,7 @@ class Session:
         )
 
     def _text_of(self, token: int) -> str:
-        return str(self.loaded.tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return text_of(self.loaded.tokenizer, token)
 
     def _name(self, token: int) -> str:
         return f"{self._text_of(token)!r} (token {token})"

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from lab.experiments.compared.fields import CONV1D as CONV1D
+from lab.experiments.compared.fields import PROJECTIONS as PROJECTIONS
+from lab.experiments.compared.fields import Projection as Projection
+
 Task = Literal["layer", "map", "pareto", "words", "packed"]
 TASKS: dict[Task, str] = {
     "layer": "study one layer",
@@ -60,14 +64,6 @@ GroupSize = Literal[
 GROUP_SIZES: tuple[GroupSize, ...] = GroupSize.__args__  # type: ignore[attr-defined]
 REST = "+rest"
 """The last group of a row may be smaller than the others."""
-
-Projection = Literal[
-    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "c_attn", "attn.c_proj", "c_fc",
-    "mlp.c_proj",
-]  # fmt: skip
-PROJECTIONS: tuple[Projection, ...] = Projection.__args__  # type: ignore[attr-defined]
-CONV1D: tuple[Projection, ...] = ("c_attn", "attn.c_proj", "c_fc", "mlp.c_proj")
-"""Of GPT-2, whose weights lie the other way round."""
 
 Clip = Literal["none", "ratio", "percentile", "least_weight_error", "least_output_error"]
 CLIPS: dict[Clip, str] = {

@@ -20,10 +20,11 @@ from lab.events.quantization_methods import (
     Protected,
     ScaleSearch,
 )
+from lab.experiments.compared.progress import Part, shares
+from lab.experiments.compared.targets import relative
 from lab.experiments.quantization.build import SCALINGS, build
-from lab.experiments.quantization.setup import Part, Setup, progress
+from lab.experiments.quantization.setup import Setup
 from lab.experiments.quantization.study import Studied
-from lab.experiments.quantization.targets import relative
 from lab.models.linear import decoder_layers
 from lab.quantization.activation_study import PERCENTS, RangeGatherer, study_activations
 from lab.quantization.affine import AffineWeight, grouped
@@ -32,10 +33,10 @@ from lab.quantization.awq_search import ScaleSearch as Search
 from lab.quantization.awq_search import blocks_of
 from lab.quantization.formats import FORMATS, Cast
 from lab.quantization.gptq import Gptq, GptqWeight
-from lab.quantization.gptq_replay import Replay, replaying
+from lab.quantization.gptq_replay import replaying
 from lab.quantization.llm_int8 import plant, study_outliers
 from lab.quantization.nf4_levels import levels
-from lab.steps import finished
+from lab.steps import finished, relay
 
 PLANTED_FEATURES, PLANTED_FACTOR = 3, 100.0
 _BINS = 128
@@ -264,13 +265,7 @@ def gptq_replay(studied: Studied, calibration: LayerInputs) -> Part:
     height, width = target.weight.shape
     rows = sorted({round(i * (height - 1) / (_REPLAYED_ROWS - 1)) for i in range(_REPLAYED_ROWS)})
     replay = replaying(target.weight, calibration, method, rows, count=min(_REPLAYED_COLUMNS, width))
-    while True:
-        try:
-            share = next(replay)
-        except StopIteration as end:
-            found: Replay = end.value
-            break
-        yield progress("replaying GPTQ", share, 1)
+    found = yield from relay(replay, shares("replaying GPTQ"))
 
     def array(values: torch.Tensor) -> ArrayData:
         return ArrayData.of(values.cpu().numpy(), "float32")

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, Field, field_validator
 
 from lab.errors import BadInput, NotFound, Unavailable
 from lab.events import ModelFacts
-from lab.events.quantization import WorstWeight
 from lab.experiments.base import Question, RunContext
+from lab.experiments.compared.targets import Target, find_targets, pick
 from lab.experiments.quantization.build import build
 from lab.experiments.quantization.choices import GroupSize, KindName, MethodName, Projection, ScaleName, why_not
 from lab.experiments.quantization.params import QuantizationParams
 from lab.experiments.quantization.reference import value_of
 from lab.experiments.quantization.settings import Scheme
+from lab.experiments.quantization.storage_question import StorageQuestion, answer_storage, stored_answer
 from lab.experiments.quantization.study import (
     MOST_SHARES,
     WORST,
@@ -28,13 +30,14 @@ from lab.experiments.quantization.study import (
     weights_of,
     worst_weights,
 )
-from lab.experiments.quantization.targets import Target, find_targets, pick
 from lab.quantization.example import ExampleGroup, absmax_example, outlier_example
 from lab.quantization.formats import FORMATS, table
-from lab.quantization.grid import SCALE_BITS, Grid
 from lab.quantization.histograms import compare, group_before_after, worst_on_grid
-from lab.quantization.storage import GB, LLAMA_7B, Stored, by_count, of_facts, store, total
+from lab.quantization.storage import GB, by_count
 from lab.steps import finished
+
+if TYPE_CHECKING:
+    from torch import nn
 
 PLAIN: tuple[MethodName, ...] = ("nearest", "nf4", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8")
 """Methods quick enough to answer while a slider moves: no calibration, no search."""
@@ -83,20 +86,6 @@ class FormatsQuestion(Question):
     )
 
 
-class StorageQuestion(Question):
-    """Bytes of a model's weights at some bits, by count alone."""
-
-    model: Literal["this", "llama-2-7b", "count"] = Field(
-        "this", description="This model, a known one, or nothing but a number of weights."
-    )
-    weights: int = Field(7_000_000_000, ge=1, le=10**13, description="Of 'count': all of them are quantized.")
-    bits: int = Field(4, ge=2, le=8, description="Of a code.")
-    kind: KindName = Field("absmax", description="Where the levels lie: it decides what a group stores.")
-    group_size: int = Field(128, ge=16, le=512, description="Weights that share a scale; the last may be fewer.")
-    scale_format: ScaleName = Field("float16", description="How scales are stored.")
-    dense_bits: Literal[8, 16, 32] = Field(16, description="Of a weight before, and of what stays dense.")
-
-
 class WorkedExampleQuestion(Question):
     """The lesson's worked examples and their figures. Nothing to choose."""
 
@@ -108,6 +97,8 @@ INSPECTIONS: Mapping[str, type[BaseModel]] = {
     "storage": StorageQuestion,
     "worked_example": WorkedExampleQuestion,
 }
+_FOUND: WeakKeyDictionary[nn.Module, list[Target]] = WeakKeyDictionary()
+"""The matrices of a model, which is read-only, as long as it lives."""
 READS_WEIGHTS = frozenset({"histogram", "group"})
 
 
@@ -131,7 +122,7 @@ def inspect(context: RunContext | None, facts: ModelFacts, name: str, params: Ba
         case "formats", FormatsQuestion():
             return _formats(params)
         case "storage", StorageQuestion():
-            return _storage(facts, params)
+            return answer_storage(facts, params)
         case "worked_example", WorkedExampleQuestion():
             return _worked_example()
     raise NotFound(f"quantization answers no question {name!r}.", remedy=f"Ask one of {', '.join(INSPECTIONS)}.")
@@ -154,8 +145,8 @@ def _histogram(context: RunContext | None, question: HistogramQuestion) -> dict[
     for scheme, one in zip(schemes, swept, strict=True):
         event = swept_event(target, scheme, one)
         size = scheme.grid.group_size(columns)
-        worst = [
-            asdict(WorstWeight(o.row, o.column, o.column // size, o.value, o.became))
+        worst = [  # the fields of WorstWeight; `asdict` copies each, which 72 of them would be felt
+            {"row": o.row, "column": o.column, "group": o.column // size, "before": o.value, "after": o.became}
             for o in worst_on_grid(target.weight, one, WORST)
         ]
         found.append({**asdict(event), "counts": event.counts, "worst": worst})
@@ -193,33 +184,6 @@ def _formats(question: FormatsQuestion) -> dict[str, Any]:
     return {"value": question.value, "formats": found}
 
 
-def _storage(facts: ModelFacts, question: StorageQuestion) -> dict[str, Any]:
-    """`total` and `kinds`: bytes of codes, scales, zero points and what stays dense, and of all before."""
-    grid = Grid(question.bits, question.kind, question.group_size, ragged=True, scale_format=question.scale_format)
-    if question.model == "count":
-        scale_bytes = SCALE_BITS[question.scale_format] // 8
-        whole = by_count(
-            question.weights,
-            question.bits,
-            question.group_size,
-            scale_bytes=scale_bytes,
-            zero_bits=grid.zero_bits,
-            dense_bits=question.dense_bits,
-        )
-        kinds: tuple[Stored, ...] = ()
-        name = f"{question.weights:,} weights"
-    else:
-        matrices = LLAMA_7B if question.model == "llama-2-7b" else of_facts(facts)
-        name = "Llama 2 7B" if question.model == "llama-2-7b" else facts.name
-        kinds = store(matrices, grid, question.dense_bits)
-        whole = total(kinds)
-    return {**question.model_dump(), "name": name, "total": _stored(whole), "kinds": [_stored(kind) for kind in kinds]}
-
-
-def _stored(one: Stored) -> dict[str, Any]:
-    return {**asdict(one), "bytes": one.bytes, "bits_per_weight": one.bits_per_weight}
-
-
 def _worked_example() -> dict[str, Any]:
     """The lesson's weights at 4 and 8 bits, the outlier with and without, and the size of 7 billion weights."""
     with_it, without = outlier_example()
@@ -227,7 +191,7 @@ def _worked_example() -> dict[str, Any]:
         "four": [_example(absmax_example(bits=bits)) for bits in (4, 8)],
         "outlier": _example(with_it),
         "without_outlier": _example(without),
-        "seven_billion": _stored(by_count(7 * GB, 4, 128)),
+        "seven_billion": stored_answer(by_count(7 * GB, 4, 128)),
     }
 
 
@@ -251,4 +215,7 @@ def _scheme(question: MatrixQuestion, share: str = "64") -> Scheme:
 def _target(context: RunContext | None, question: MatrixQuestion) -> Target:
     if context is None:
         raise Unavailable("This question needs the model's weights.", remedy="Ask again when the model is loaded.")
-    return pick(context.model, find_targets(context.model.model), question.layer, question.projection)
+    model = context.model.model
+    if model not in _FOUND:  # a walk through all modules: more than a tenth of a histogram's time
+        _FOUND[model] = find_targets(model)
+    return pick(context.model, _FOUND[model], question.layer, question.projection)

@@ -8,13 +8,16 @@ from lab.calibration.gather import calibrating
 from lab.calibration.inputs import LayerInputs
 from lab.events.quantization import LayerErrors, ModelErrors
 from lab.experiments.base import Outcome, RunGenerator
+from lab.experiments.compared.progress import Part, shares
+from lab.experiments.compared.targets import Target, pick, put
+from lab.experiments.compared.texts import cut
 from lab.experiments.quantization.build import build
 from lab.experiments.quantization.coverage import covered
 from lab.experiments.quantization.extras import extras
 from lab.experiments.quantization.proof import proving
 from lab.experiments.quantization.ranking import Ranked, disagreement
 from lab.experiments.quantization.settings import Scheme
-from lab.experiments.quantization.setup import Part, Setup, cut, progress
+from lab.experiments.quantization.setup import Setup
 from lab.experiments.quantization.study import (
     Studied,
     histogram,
@@ -24,10 +27,10 @@ from lab.experiments.quantization.study import (
     studying,
     worst_weights,
 )
-from lab.experiments.quantization.targets import Target, pick, put
 from lab.experiments.quantization.whole import mixed_products
 from lab.models.shell import make_shell
 from lab.quantization.rounding_errors import power_above
+from lab.steps import relay
 
 MOST_RANKED = 4
 """Settings whose effect on the whole model is measured: each reads the held-out text once."""
@@ -98,20 +101,14 @@ class LayerStudy:
             yield worst_weights(studied) if chosen else None
 
     def _inputs(self) -> Part:
-        windows = yield from self.setup.choose_texts(calibration=True)
+        windows = yield from self.setup.texts.choose(calibration=True)
         names = [target.name for target in self.targets]
         for stage, into, some, hessian in (
             ("reading the calibration text", self.calibration, windows, True),
-            ("reading the held-out text", self.held_out, cut(self.setup.held_out), False),
+            ("reading the held-out text", self.held_out, cut(self.setup.texts.held_out), False),
         ):
             reading = calibrating(self.setup.model, some, names, hessian=hessian, keep=512)
-            while True:
-                try:
-                    share = next(reading)
-                except StopIteration as end:
-                    into.update(end.value)
-                    break
-                yield progress(stage, share, 1)
+            into.update((yield from relay(reading, shares(stage))))
 
     def _errors(self, target: Target) -> Part:
         inputs, held_out = self.calibration[target.name], self.held_out[target.name]
@@ -144,7 +141,7 @@ class LayerStudy:
                 for one in ones:
                     put(shell, one.target, one.runs)
             yield None
-            divergence = yield from self.setup.compare(shell, "the whole model", number, len(labels))
+            divergence = yield from self.setup.texts.compare(shell, "the whole model", number, len(labels))
             errors = [self.errors[t.name, label] for t in self.targets]
             weight = sum(e.weight_error for e in errors) / len(errors)
             output = sum(e.heldout_error or 0.0 for e in errors) / len(errors)

@@ -8,16 +8,19 @@ from lab.calibration.gather import calibrating
 from lab.calibration.inputs import LayerInputs
 from lab.events.quantization import MapCell, MapCells, ModelErrors, Sensitivity
 from lab.experiments.base import Outcome, RunGenerator
+from lab.experiments.compared.progress import Made, Part, shares
+from lab.experiments.compared.targets import Target
+from lab.experiments.compared.texts import cut
 from lab.experiments.quantization.build import build
 from lab.experiments.quantization.coverage import covered
 from lab.experiments.quantization.extras import scale_search
 from lab.experiments.quantization.proof import proving
 from lab.experiments.quantization.settings import Scheme
-from lab.experiments.quantization.setup import Made, Part, Setup, cut, progress
+from lab.experiments.quantization.setup import Setup
 from lab.experiments.quantization.study import output_error
-from lab.experiments.quantization.targets import Target
 from lab.experiments.quantization.whole import Whole, quantizing_model, with_layer
 from lab.quantization.whole_model import ModuleResult
+from lab.steps import relay
 
 KEEP = 128
 """Held-out inputs of each matrix: 50 MB for the default model."""
@@ -26,12 +29,12 @@ KEEP = 128
 def map_model(setup: Setup) -> RunGenerator:
     """Yield the events of the task."""
     yield from setup.begin()
-    windows = yield from setup.choose_texts(calibration=build(setup.scheme).wants_inputs)
+    windows = yield from setup.texts.choose(calibration=build(setup.scheme).wants_inputs)
     held_out = yield from _held_out(setup)
     whole, cells = yield from _cells(setup, windows, held_out)
     for search in whole.searches:
         yield scale_search(search)
-    divergence = yield from setup.compare(whole.shell, "the whole model")
+    divergence = yield from setup.texts.compare(whole.shell, "the whole model")
     yield ModelErrors(
         setting=setup.scheme.setting,
         scope="all layers",
@@ -52,14 +55,10 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _held_out(setup: Setup) -> Made[dict[str, LayerInputs]]:
-    reading = calibrating(setup.model, cut(setup.held_out), [t.name for t in setup.targets], hessian=False, keep=KEEP)
-    while True:
-        try:
-            share = next(reading)
-        except StopIteration as end:
-            found: dict[str, LayerInputs] = end.value
-            return found
-        yield progress("reading the held-out text", share, 1)
+    reading = calibrating(
+        setup.model, cut(setup.texts.held_out), [t.name for t in setup.targets], hessian=False, keep=KEEP
+    )
+    return (yield from relay(reading, shares("reading the held-out text")))
 
 
 def _cells(
@@ -114,7 +113,7 @@ def _sensitivity(setup: Setup, whole: Whole) -> Part:
     for number, (layer, targets) in enumerate(by_layer.items()):
         shell = with_layer(setup, whole, layer)
         yield None
-        divergence = yield from setup.compare(shell, f"layer {layer} alone", number, len(by_layer))
+        divergence = yield from setup.texts.compare(shell, f"layer {layer} alone", number, len(by_layer))
         storage = [whole.storage[target.name] for target in targets]
         yield Sensitivity(
             layer=layer,

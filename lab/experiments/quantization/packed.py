@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import count
 from statistics import median
 
 from torch import nn
@@ -16,18 +17,21 @@ from lab.events.quantization import Setting
 from lab.events.quantization_words import PackedFigures, PackedToken
 from lab.events.words import Variant
 from lab.experiments.base import Outcome, RunGenerator
+from lab.experiments.compared.finding import Finding
+from lab.experiments.compared.progress import Made, Part, progress, shares
+from lab.experiments.compared.spoken_proof import against_generate
 from lab.experiments.quantization.coverage import covered
 from lab.experiments.quantization.packed_file import write_and_load
 from lab.experiments.quantization.packed_proof import against_dequantized, check_codes, repacked
-from lab.experiments.quantization.proof import Finding, proving
-from lab.experiments.quantization.setup import Made, Part, Setup, progress
-from lab.experiments.quantization.spoken_proof import against_generate
+from lab.experiments.quantization.proof import proving
+from lab.experiments.quantization.setup import Setup
 from lab.experiments.reading import read_prompt
-from lab.models.prompts import TextStream
+from lab.models.prompts import TextStream, text_of
 from lab.quantization.packed.int4 import GROUP_SIZES
 from lab.quantization.packed.modules import PackedLinear
 from lab.quantization.packed.pack import DEFAULT_GROUP, Bits, Packed, packing
 from lab.quantization.quantized import Storage
+from lab.steps import relay
 
 
 @dataclass
@@ -79,8 +83,8 @@ class PackedRun:
                 yield from check_codes(setup, runner.name, runner.packed)
                 findings.append((yield from against_dequantized(setup, runner.name, runner.packed, prompt)))
         dense = self.runners[0]
-        ends = sorted(self.loaded.end_token_ids)
-        findings.append((yield from against_generate(setup, prompt, dense.token_ids, ends)))
+        limit = self.params.max_new_tokens
+        findings.append((yield from against_generate(self.loaded, prompt, dense.token_ids, limit)))
         yield from proving(setup, tuple(findings))
         return Outcome(token_ids=tuple(dense.token_ids), text=texts)
 
@@ -130,17 +134,12 @@ class PackedRun:
 
     def _packed(self, bits: Bits, group: int, head: bool, label: str, number: int, total: int) -> Made[Packed | str]:
         work = packing(self.setup.model, bits, group_size=group, head=head)
-        count = 0
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                made: Packed = end.value
-                break
-            except BadInput as error:
-                return error.message
-            count += 1
-            yield progress(f"packing: {label}", number + min(1.0, count / (len(self.setup.targets) + 1)), total)
+        done, all_of_them = count(1), len(self.setup.targets) + 1
+        stage = shares(f"packing: {label}", number, total)
+        try:
+            made = yield from relay(work, lambda _: stage(min(1.0, next(done) / all_of_them)))
+        except BadInput as error:
+            return error.message
         if self.params.break_run != "nothing":
             yield from repacked(made.shell, self.params.break_run)
         return made
@@ -208,8 +207,8 @@ class PackedRun:
         equal = min(len(ours), len(theirs)) if parted is None else parted
         difference = ""
         if parted is not None:
-            name = self.setup.text_of
-            difference = f"At new token {parted + 1}: {name(ours[parted])!r}, dense {name(theirs[parted])!r}."
+            mine, other = (text_of(self.loaded.tokenizer, row[parted]) for row in (ours, theirs))
+            difference = f"At new token {parted + 1}: {mine!r}, dense {other!r}."
         elif len(ours) != len(theirs):
             difference = f"After {equal} equal tokens one row ended and the other went on."
         decode_ms = median(runner.step_ms) if runner.step_ms else float("nan")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lab import paths
 from lab.errors import LabError
-from lab.experiments.quantization.setup import Made
+from lab.experiments.compared.progress import Made
 from lab.models.disk import require_disk
 from lab.quantization.packed.int4 import Int4Weight
 from lab.quantization.packed.int8 import Int8Weight

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any, ClassVar
-from uuid import uuid4
 
 from pydantic import Field, field_validator
 
-from lab.evaluation.texts import MOST_FILE_BYTES, TOPICS, WIKITEXT
 from lab.events import ModelFacts
+from lab.experiments import fields
 from lab.experiments.base import Preset
-from lab.experiments.fields import MAX_PROMPT_CHARACTERS, PromptParams, shown
+from lab.experiments.compared import fields as compared
+from lab.experiments.compared.fields import missing_projections as missing_projections
+from lab.experiments.fields import PromptParams, shown
 from lab.experiments.quantization.choices import (
     ACTIVATIONS,
     CACHE_BITS,
     CALIBRATED,
     CLIPS,
-    CONV1D,
     GRIDDED,
     GROUP_SIZES,
     KINDS,
     METHODS,
     MISTAKES,
-    PROJECTIONS,
     TASKS,
     Activations,
     BreakRun,
@@ -99,42 +96,15 @@ class QuantizationParams(PromptParams):
             "select", "main", labels=list(KINDS.values()), when={"task": _SIMULATED, "method": list(GRIDDED)}
         ),
     )
-    layers: tuple[int, ...] = Field(
-        (0,),
-        title="Layers",
-        description="Layers whose projection is studied, 0 is the first.",
-        min_length=1,
-        max_length=MAX_LAYERS,
-        json_schema_extra=shown("layers", "main", when={"task": "layer"}),
+    layers: tuple[int, ...] = compared.layers(
+        "Layers whose projection is studied, 0 is the first.", MAX_LAYERS, when={"task": "layer"}
     )
-    projection: Projection = Field(
-        "q_proj",
-        title="Projection",
-        description="The weight matrix of those layers that is studied.",
-        json_schema_extra=shown("select", "main", labels=list(PROJECTIONS), when={"task": "layer"}),
+    projection: Projection = compared.projection(
+        "The weight matrix of those layers that is studied.", when={"task": "layer"}
     )
-    prompt: str = Field(
-        "The capital of France is",
-        title="Prompt",
-        description="Text that both models continue.",
-        min_length=1,
-        max_length=MAX_PROMPT_CHARACTERS,
-        json_schema_extra=shown("text", "main", when={"task": _SPOKEN}),
-    )
-    chat: bool = Field(
-        False,
-        title="Ask as a chat",
-        description="Put the model's chat template around the prompt.",
-        json_schema_extra=shown("toggle", "main", when={"task": _SPOKEN}),
-    )
-    max_new_tokens: int = Field(
-        40,
-        title="New tokens",
-        description="How many tokens to generate at most.",
-        ge=1,
-        le=256,
-        json_schema_extra=shown("slider", "main", unit="tokens", when={"task": _SPOKEN}),
-    )
+    prompt: str = fields.prompt("The capital of France is", "Text that both models continue.", when={"task": _SPOKEN})
+    chat: bool = fields.chat(when={"task": _SPOKEN})
+    max_new_tokens: int = fields.max_new_tokens(40, 256, when={"task": _SPOKEN})
     scale_format: ScaleName = Field(
         "float16",
         title="Scales stored as",
@@ -256,29 +226,9 @@ class QuantizationParams(PromptParams):
             "slider", "compare", unit="positions", when={"task": "words", "cache_bits": ["8", "4", "2"]}
         ),
     )
-    calibration_tokens: int = Field(
-        1024,
-        title="Calibration text",
-        description="Tokens that methods learn from.",
-        ge=32,
-        le=16_384,
-        json_schema_extra=shown("number", "compare", unit="tokens", when={"task": _SIMULATED}),
-    )
-    heldout_tokens: int = Field(
-        512,
-        title="Held-out text",
-        description="Tokens that errors are measured on; none of them is calibrated on.",
-        ge=16,
-        le=16_384,
-        json_schema_extra=shown("number", "compare", unit="tokens", when={"task": _SIMULATED}),
-    )
-    text: str = Field(
-        "",
-        title="Text",
-        description="A text file; 'wikitext' where it can be fetched; empty: Python's own help topics.",
-        max_length=500,
-        json_schema_extra=shown("text", "compare", when={"task": _SIMULATED}),
-    )
+    calibration_tokens: int = compared.calibration_tokens(when={"task": _SIMULATED})
+    heldout_tokens: int = compared.heldout_tokens(when={"task": _SIMULATED})
+    text: str = compared.text(when={"task": _SIMULATED})
     seed: int = Field(
         0,
         title="Seed",
@@ -294,12 +244,7 @@ class QuantizationParams(PromptParams):
         json_schema_extra=shown("select", "break", labels=list(MISTAKES.values())),
     )
 
-    @field_validator("layers")
-    @classmethod
-    def _layers_in_order(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if any(layer < 0 for layer in value):
-            raise ValueError("layers are counted from 0")
-        return tuple(sorted(set(value)))
+    _layers_in_order = field_validator("layers")(compared.layers_in_order)
 
     @field_validator("layer_bits")
     @classmethod
@@ -319,18 +264,8 @@ class QuantizationParams(PromptParams):
         return self.method in CALIBRATED or static or (self.method == "nearest" and self.clip == "least_output_error")
 
     def file_hashes(self) -> dict[str, str]:
-        """The sha256 of the user's text; a new value each time where that is no regular file, which can be read but
-        once. A file that cannot be read has "": the run refuses it."""
-        if self.text in ("", TOPICS, WIKITEXT) or self.task not in _SIMULATED:
-            return {}
-        path = Path(self.text)
-        try:
-            if not path.is_file():
-                return {self.text: uuid4().hex if path.exists() else ""}
-            with path.open("rb") as file:
-                return {self.text: hashlib.sha256(file.read(MOST_FILE_BYTES + 1)).hexdigest()}
-        except (OSError, ValueError):
-            return {self.text: ""}
+        """Of the user's text, where the task reads it."""
+        return compared.text_hashes(self.text) if self.task in _SIMULATED else {}
 
     @classmethod
     def for_model(cls, facts: ModelFacts) -> dict[str, Any]:
@@ -339,24 +274,14 @@ class QuantizationParams(PromptParams):
         `group_size` and `projection` have `disabled_options`: for each one that cannot be, the reason in words.
         """
         schema = super().for_model(facts)
-        fields = schema["properties"]
-        fields["layers"]["items"]["minimum"] = 0
-        fields["layers"]["items"]["maximum"] = len(facts.layers) - 1
-        fields["projection"]["disabled_options"] = missing_projections(facts)
-        have = [name for name in PROJECTIONS if name not in fields["projection"]["disabled_options"]]
-        fields["projection"]["default"] = have[0]
+        properties = schema["properties"]
+        compared.narrow_layers(properties["layers"], facts)
+        compared.narrow_projection(properties["projection"], facts)
         reasons = {size: why for size in GROUP_SIZES if (why := why_not(size, facts.hidden))}
-        fields["group_size"]["disabled_options"] = reasons
+        properties["group_size"]["disabled_options"] = reasons
         if "64" in reasons:
-            fields["group_size"]["default"] = next((s for s in ("32", "16") if s not in reasons), "row")
+            properties["group_size"]["default"] = next((s for s in ("32", "16") if s not in reasons), "row")
         return schema
-
-
-def missing_projections(facts: ModelFacts) -> dict[str, str]:
-    """Projections that a model does not have, each with the reason."""
-    gpt2 = facts.architecture == "GPT2LMHeadModel"
-    reason = f"{facts.name} ({facts.architecture}) has no such matrix."
-    return {name: reason for name in PROJECTIONS if (name in CONV1D) != gpt2}
 
 
 PRESETS: tuple[Preset, ...] = (

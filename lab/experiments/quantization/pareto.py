@@ -5,13 +5,13 @@ from __future__ import annotations
 from lab.errors import BadInput
 from lab.events.quantization import ParetoPoint
 from lab.experiments.base import Outcome, RunGenerator
+from lab.experiments.compared.targets import Target
 from lab.experiments.quantization.choices import CALIBRATED, MethodName, divides
 from lab.experiments.quantization.coverage import covered
 from lab.experiments.quantization.proof import proving
 from lab.experiments.quantization.ranking import Ranked, disagreement
 from lab.experiments.quantization.settings import Scheme
 from lab.experiments.quantization.setup import Setup
-from lab.experiments.quantization.targets import Target
 from lab.experiments.quantization.whole import quantizing_model
 from lab.quantization.whole_model import ModuleResult
 
@@ -69,7 +69,7 @@ def pareto(setup: Setup) -> RunGenerator:
     yield from setup.begin()
     schemes = settings_to_try(setup)
     learns = setup.params.needs_calibration or any(scheme.method in CALIBRATED for scheme in schemes)
-    windows = yield from setup.choose_texts(calibration=learns)
+    windows = yield from setup.texts.choose(calibration=learns)
     ranked: list[Ranked] = []
     total = len(schemes)
     for number, scheme in enumerate(schemes):
@@ -97,7 +97,7 @@ def pareto(setup: Setup) -> RunGenerator:
                 ms=0.0,
             )
             continue
-        divergence = yield from setup.compare(whole.shell, label, number + 0.5, total, 0.5)
+        divergence = yield from setup.texts.compare(whole.shell, label, number + 0.5, total, 0.5)
         coverage = covered(setup, scheme.setting, whole.storage, reasons=whole.reasons)
         yield ParetoPoint(
             index=number,

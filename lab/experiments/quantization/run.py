@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from lab.errors import BadInput
 from lab.events import ModelFacts
 from lab.experiments.base import RunContext, RunGenerator
+from lab.experiments.compared.fields import check_layers
 from lab.experiments.quantization.choices import GRIDDED, why_not
 from lab.experiments.quantization.inspections import INSPECTIONS, READS_WEIGHTS
 from lab.experiments.quantization.inspections import inspect as answer
@@ -64,14 +65,7 @@ _OF_OTHER_WIDTH = ("o_proj", "down_proj", "attn.c_proj", "mlp.c_proj")
 
 
 def _check(facts: ModelFacts, params: QuantizationParams) -> None:
-    layers = len(facts.layers)
-    named = params.layers if params.task == "layer" else tuple(params.bits_of_layer)
-    for layer in named:
-        if layer >= layers:
-            raise BadInput(
-                f"Layer {layer} does not exist: {facts.name} has {layers} layers.",
-                remedy=f"Name layers from 0 to {layers - 1}.",
-            )
+    check_layers(facts, params.layers if params.task == "layer" else params.bits_of_layer)
     if params.task in ("words", "packed"):
         params.check_prompt(facts)
     reads_hidden = params.task in ("map", "pareto", "words") or params.projection not in _OF_OTHER_WIDTH

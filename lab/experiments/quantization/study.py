@@ -13,13 +13,13 @@ from torch import Tensor
 from lab.calibration.inputs import LayerInputs
 from lab.events import ArrayData
 from lab.events.quantization import ErrorHistogram, LayerErrors, WorstWeight, WorstWeights
+from lab.experiments.compared.progress import Made, progress
+from lab.experiments.compared.targets import Target, relative
 from lab.experiments.quantization.checked import Checked, Sample
 from lab.experiments.quantization.choices import BreakRun, divides
 from lab.experiments.quantization.mistakes import broken
 from lab.experiments.quantization.reference import as_float32, in_format
 from lab.experiments.quantization.settings import Scheme
-from lab.experiments.quantization.setup import Made, progress
-from lab.experiments.quantization.targets import Target, relative
 from lab.quantization.affine import AffineWeight, decode_groups, grouped
 from lab.quantization.formats import CastWeight
 from lab.quantization.grid import SCALE_BITS

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from torch import nn
 
+from lab.experiments.compared.progress import Made, shares
+from lab.experiments.compared.speak import Voice
 from lab.experiments.quantization.choices import ACTIVATIONS, CACHE_BITS
-from lab.experiments.quantization.setup import Made, Setup, progress
-from lab.experiments.quantization.speak import Voice
+from lab.experiments.quantization.setup import Setup
 from lab.experiments.quantization.whole import Whole
 from lab.quantization.activations import ActivationScheme, Mode, calibrate_ranges, hang_rounded_inputs
 from lab.quantization.kv_scheme import KvScheme
 from lab.quantization.observers import RULES
+from lab.steps import relay
 
 CACHE_GROUP = 16
 """Of a quantized cache: small, so that a short text has some."""
@@ -50,10 +52,4 @@ def voices(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[list[Vo
 
 def _ranges(model: nn.Module, windows: list[list[int]], rule: str) -> Made[dict[str, tuple[float, float]]]:
     watching = calibrate_ranges(model, windows, next(r for r in RULES if r.name == rule))
-    while True:
-        try:
-            share = next(watching)
-        except StopIteration as end:
-            found: dict[str, tuple[float, float]] = end.value
-            return found
-        yield progress("watching activations", share, 1)
+    return (yield from relay(watching, shares("watching activations")))

@@ -8,13 +8,14 @@ from time import perf_counter
 
 from torch import nn
 
+from lab.experiments.compared.progress import Made, progress, shares
+from lab.experiments.compared.targets import Target, put
 from lab.experiments.quantization.build import build
 from lab.experiments.quantization.checked import Sample
 from lab.experiments.quantization.mistakes import broken
 from lab.experiments.quantization.settings import Scheme
-from lab.experiments.quantization.setup import Made, Setup, progress
+from lab.experiments.quantization.setup import Setup
 from lab.experiments.quantization.study import Studied, samples_of
-from lab.experiments.quantization.targets import Target, put
 from lab.models.linear import decoder_layers, out_in
 from lab.models.shell import make_shell
 from lab.quantization.affine import AffineWeight
@@ -22,6 +23,7 @@ from lab.quantization.awq_search import ScaleSearch
 from lab.quantization.llm_int8_module import hang_llm_int8
 from lab.quantization.quantized import Storage
 from lab.quantization.whole_model import ModuleResult, WholeModel, quantizing
+from lab.steps import relay
 
 
 @dataclass
@@ -132,13 +134,7 @@ def quantizing_model(
 def mixed_products(setup: Setup, scheme: Scheme, names: list[str]) -> Made[nn.Module]:
     """The shell that runs LLM.int8() itself: inputs in 8 bits too, outlier features apart."""
     hanging = hang_llm_int8(setup.model, threshold=scheme.params.threshold, names=names)
-    while True:
-        try:
-            share = next(hanging)
-        except StopIteration as end:
-            shell: nn.Module = end.value
-            return shell
-        yield progress("replacing modules", share, 1)
+    return (yield from relay(hanging, shares("replacing modules")))
 
 
 def with_layer(setup: Setup, whole: Whole, layer: int) -> nn.Module:

@@ -35,6 +35,7 @@ from lab.experiments.speculative.setup import Plan, Setup
 from lab.experiments.speculative.translate import round_event
 from lab.experiments.speculative.twin import reference_tokens
 from lab.models.prompts import TextStream
+from lab.steps import relay
 
 Part = Generator[Event | None, None, None]
 
@@ -202,14 +203,11 @@ class Decode:
             trace="off",
             mistake=p.break_run,
         )
-        with closing(again):
-            while True:
-                try:
-                    item = next(again)
-                except StopIteration as stop:
-                    ids: list[int] = stop.value.token_ids
-                    return ids
-                yield self._progress("running again with the same random numbers") if isinstance(item, Round) else None
+
+        def say(item: object) -> Progress | None:
+            return self._progress("running again with the same random numbers") if isinstance(item, Round) else None
+
+        return (yield from relay(again, say)).token_ids
 
     def _rules(self, prompt_ids: list[int]) -> Distribution:
         return self.setup.distribution(len(prompt_ids))

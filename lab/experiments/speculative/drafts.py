@@ -20,6 +20,7 @@ from lab.experiments.speculative.prompts import PROMPTS
 from lab.experiments.speculative.ready import draft_ready
 from lab.experiments.speculative.setup import Plan, Setup
 from lab.models.prompts import encode_prompt
+from lab.steps import paused, relay
 
 ORDER: tuple[DraftName, ...] = (
     "eagle",
@@ -119,13 +120,7 @@ class _Ranked:
 
 def _quietly(making: Generator[Event | None, None, Source]) -> Generator[None, None, Source]:
     """The bar of this task counts runs, so the stages of making a draft ready are pauses here."""
-    while True:
-        try:
-            next(making)
-        except StopIteration as end:
-            source: Source = end.value
-            return source
-        yield None
+    return (yield from relay(making, paused))
 
 
 def _by_kind(prompts: list[_Encoded]) -> dict[str, list[_Encoded]]:

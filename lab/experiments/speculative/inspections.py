@@ -13,6 +13,7 @@ from lab.events import ModelFacts
 from lab.experiments.base import Question, RunContext
 from lab.experiments.speculative.positions import KEPT_POSITIONS, Positions
 from lab.experiments.speculative.translate import shares_of
+from lab.models.prompts import text_of
 
 MOST_TOKENS = 96
 
@@ -66,12 +67,8 @@ def _position(context: RunContext | None, question: PositionQuestion) -> dict[st
             f"Row {question.row} of round {question.round} was not judged, or is not kept.",
             remedy="Ask for an accepted, rejected, resampled or bonus token.",
         )
-    tokenizer: Any = context.model.tokenizer
-
-    def text_of(token: int) -> str:
-        return str(tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False))
-
-    shares = shares_of(kept.bars, text_of, (kept.token_id,), question.tokens)
+    tokenizer = context.model.tokenizer
+    shares = shares_of(kept.bars, lambda token: text_of(tokenizer, token), (kept.token_id,), question.tokens)
     return {
         **question.model_dump(),
         "position": kept.position,

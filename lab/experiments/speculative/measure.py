@@ -15,6 +15,7 @@ from lab.experiments.speculative.counted import take_round
 from lab.experiments.speculative.pair import Took, run_pair
 from lab.experiments.speculative.proof import DRAWN, GREEDY_PLAIN, GreedyEvidence, TopTwo, Verdict, prove_greedy
 from lab.experiments.speculative.setup import Plan, Setup
+from lab.steps import relay
 
 
 @dataclass
@@ -41,24 +42,21 @@ class Measured:
     ) -> Generator[None, None, Took]:
         """One pair, counted into each of `tallies` and `plain_ms`."""
         base = 0
+
+        def take(item: object) -> None:
+            nonlocal base
+            if isinstance(item, First):
+                base = 1
+                for tally in tallies:
+                    tally.other_tokens += 1
+            elif isinstance(item, Round):
+                for tally in tallies:
+                    take_round(tally, item)
+                self.rule.take(item, base)
+                base += len(item.token_ids)
+
         running = run_pair(self.setup, plan, prompt_ids, max_new_tokens=self.setup.params.max_new_tokens)
-        with closing(running):
-            while True:
-                try:
-                    item = next(running)
-                except StopIteration as stop:
-                    took: Took = stop.value
-                    break
-                if isinstance(item, First):
-                    base = 1
-                    for tally in tallies:
-                        tally.other_tokens += 1
-                elif isinstance(item, Round):
-                    for tally in tallies:
-                        take_round(tally, item)
-                    self.rule.take(item, base)
-                    base += len(item.token_ids)
-                yield None
+        took = yield from relay(running, take)
         for times in plain_ms:
             times.extend(took.plain_ms)
         self.runs += 1

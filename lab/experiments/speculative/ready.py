@@ -8,6 +8,7 @@ from lab.decoding.drafts.choose import Source, make_ready
 from lab.events import Event, Progress
 from lab.experiments.speculative.params import DraftName
 from lab.experiments.speculative.setup import Setup, check_gamma
+from lab.steps import relay
 
 
 def draft_ready(setup: Setup, name: DraftName | None = None) -> Generator[Event | None, None, Source]:
@@ -18,11 +19,8 @@ def draft_ready(setup: Setup, name: DraftName | None = None) -> Generator[Event 
         ModelError: its files are missing or do not fit.
     """
     making = make_ready(setup.loaded, setup.wish(name))
-    while True:
-        try:
-            stage = next(making)
-        except StopIteration as end:
-            source: Source = end.value
-            check_gamma(setup.params, source.most, f"The draft ({source.title})")
-            return source
-        yield Progress(stage=stage.words, done=round(100 * (stage.fraction or 0.0)), total=100)
+    source = yield from relay(
+        making, lambda stage: Progress(stage=stage.words, done=round(100 * (stage.fraction or 0.0)), total=100)
+    )
+    check_gamma(setup.params, source.most, f"The draft ({source.title})")
+    return source

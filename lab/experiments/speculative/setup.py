@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from lab.decoding.distribution import Distribution
 from lab.decoding.drafts.choose import Source, Wish
@@ -13,6 +12,7 @@ from lab.errors import BadInput
 from lab.experiments.base import RunContext
 from lab.experiments.speculative.params import MAX_GAMMA, DraftName, SpeculativeParams
 from lab.models.loading import LoadedModel
+from lab.models.prompts import text_of
 
 _TEXTS = 20_000
 
@@ -46,8 +46,7 @@ class Setup:
         """A token by itself."""
         text = self._texts.get(token)
         if text is None:
-            tokenizer: Any = self.loaded.tokenizer
-            text = str(tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+            text = text_of(self.loaded.tokenizer, token)
             if len(self._texts) < _TEXTS:
                 self._texts[token] = text
         return text

@@ -28,6 +28,7 @@ from lab.experiments.speculative.ready import draft_ready
 from lab.experiments.speculative.setup import Setup
 from lab.experiments.speculative.translate import shares_of
 from lab.models.prompts import TextStream, token_texts
+from lab.steps import paused, relay
 
 EVERY = 50
 """Draws between two points."""
@@ -209,13 +210,7 @@ def _at_prefix(
     sight = Sight(ids=list(prefix), target=runner, generator=generator)
     if len(prefix) > 1:
         reading = prefill(runner, prefix[:-1], features=draft.wants_features)
-        while True:
-            try:
-                next(reading)
-            except StopIteration as end:
-                sight.features = end.value[1]
-                break
-            yield None
+        _, sight.features = yield from relay(reading, paused)
     warm = getattr(draft, "warm", None)
     if warm is not None:
         yield from warm(prefix)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import closing
 
 from lab.events import Event
 from lab.experiments.reference import reference_generate
 from lab.experiments.speculative.setup import Setup
 from lab.models.shell import make_shell
+from lab.steps import paused, relay
 
 
 def reference_tokens(
@@ -30,13 +30,8 @@ def reference_tokens(
         end_token_ids=setup.ends,
         more=rules,
     )
-    with closing(steps):
-        while True:
-            try:
-                next(steps)
-            except StopIteration as stop:
-                return tuple(stop.value.token_ids), ""
-            except Exception as error:  # noqa: BLE001 - generate() of a foreign model can raise anything
-                text = str(error).strip().splitlines()
-                return None, f"{type(error).__name__}: {text[0][:200] if text else ''}"
-            yield None
+    try:
+        return tuple((yield from relay(steps, paused)).token_ids), ""
+    except Exception as error:  # noqa: BLE001 - generate() of a foreign model can raise anything
+        text = str(error).strip().splitlines()
+        return None, f"{type(error).__name__}: {text[0][:200] if text else ''}"

@@ -1,4 +1,4 @@
-"""The weight matrices of a model that the experiment can quantize, by layer and projection."""
+"""The weight matrices of a model that an experiment can change, by layer and projection."""
 
 from __future__ import annotations
 

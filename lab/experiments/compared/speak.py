@@ -24,7 +24,7 @@ class Voice:
     """A model that speaks.
 
     Attributes:
-        name, label: see the event `Variant`. truth: "dense" or "simulated".
+        name, label, truth: see the event `Variant`.
         model: a shell or the dense model itself.
         cache: how its key/value cache is quantized; None: not.
     """

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 
-from lab.experiments.quantization.proof import Finding, Verdict
-from lab.experiments.quantization.setup import Made, Setup, progress
+from lab.experiments.compared.finding import Finding, Verdict
+from lab.experiments.compared.progress import Made, progress
 from lab.experiments.reference import ReferenceTokens, reference_generate
+from lab.models.loading import LoadedModel
 from lab.models.shell import make_shell
+from lab.steps import relay
 
 TIE = 1e-4
 """In fp32: two largest logits of the reference so near may stand either way."""
 _CLAIM = "the dense row is generate()'s"
 
 
-def against_generate(setup: Setup, prompt: list[int], token_ids: Sequence[int], ends: Sequence[int]) -> Made[Finding]:
-    """Run `generate()` on a shell of the dense model and compare."""
-    shell = make_shell(setup.model)
+def against_generate(loaded: LoadedModel, prompt: list[int], token_ids: Sequence[int], limit: int) -> Made[Finding]:
+    """Run `generate()` on a shell of the dense model and compare.
+
+    Args:
+        token_ids: the dense row's new tokens. limit: how many were asked for at most.
+    """
+    shell = make_shell(loaded.model)
     yield None
-    limit = setup.params.max_new_tokens
-    steps = reference_generate(shell, prompt, max_new_tokens=limit, end_token_ids=tuple(ends))
-    with closing(steps):
-        while True:
-            try:
-                done = next(steps)
-            except StopIteration as stop:
-                reference: ReferenceTokens = stop.value
-                break
-            except Exception as error:  # noqa: BLE001 - generate() of a foreign model can raise anything
-                return Finding(_CLAIM, "unproven", f"generate() failed on this model: {type(error).__name__}.")
-            yield progress("checking against generate()", done, limit)
-    return compared(token_ids, reference, float32=str(setup.loaded.dtype) == "torch.float32")
+    ends = tuple(sorted(loaded.end_token_ids))
+    steps = reference_generate(shell, prompt, max_new_tokens=limit, end_token_ids=ends)
+    try:
+        reference = yield from relay(steps, lambda done: progress("checking against generate()", done, limit))
+    except Exception as error:  # noqa: BLE001 - generate() of a foreign model can raise anything
+        return Finding(_CLAIM, "unproven", f"generate() failed on this model: {type(error).__name__}.")
+    return compared(token_ids, reference, float32=str(loaded.dtype) == "torch.float32")
 
 
 def compared(ours: Sequence[int], reference: ReferenceTokens, *, float32: bool) -> Finding:

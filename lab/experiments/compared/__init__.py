@@ -1,0 +1,1 @@
+"""What experiments share that run changed models beside the dense one: texts, matrices, words, the verdict."""

@@ -1,0 +1,28 @@
+"""Parts of a run, and how far it is. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from lab.events import Event, Progress
+
+T = TypeVar("T")
+Part = Generator[Event | None, None, None]
+"""A part of a run: events, and None where a slice may end without one."""
+Made = Generator[Event | None, None, T]
+"""The same, with a result."""
+
+
+def progress(stage: str, done: float, total: float) -> Progress:
+    """`done` of `total` as thousandths."""
+    return Progress(stage=stage, done=min(1000, round(1000 * done / total)), total=1000)
+
+
+def shares(stage: str, done: float = 0, total: float = 1, part: float = 1) -> Callable[[float], Progress]:
+    """For `lab.steps.relay`: a share of this stage, 0 to 1, as progress.
+
+    Args:
+        done, total, part: of the progress bar: the stage is `part` steps of `total`, after `done` others.
+    """
+    return lambda share: progress(stage, done + part * share, total)
