@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from quantization_whole import HOSTILE, divergence, ends, setting, started, texts
+from quantization_whole import divergence, ends, setting, started, texts
+from words_sim import HOSTILE
 
 from lab.events import ArrayData, Event, Proof
 from lab.events.quantization import (

@@ -5,57 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from quantization_whole import HOSTILE, coverage, ends, setting, started, texts
+from quantization_whole import coverage, ends, setting, started, texts
+from words_sim import HOSTILE, LONG, OTHER, WORDS, speaks, token_id
 
 from lab.events import Event, Progress
-from lab.events.decoding import Candidate, PromptEncoded
+from lab.events.decoding import PromptEncoded
 from lab.events.quantization_words import PackedFigures, PackedToken, QuantizedCache
-from lab.events.words import Variant, WordCompared, WordsCompared, WordToken
-
-WORDS = (" Jupiter", ",", " the", " fifth", " planet", " from", " the", " Sun", ".", "\n", "It", " is", " a", " gas")
-OTHER = (" Jupiter", ",", " the", " largest", " of", " all", ".", "\n", "\n", "It", " has", HOSTILE, "\u202eabc", "")
-LONG = WORDS + tuple(f" word{i}" for i in range(26))
-
-
-def _id(text: str) -> int:
-    return sum(ord(c) * (i + 1) for i, c in enumerate(text)) % 49_152
-
-
-def _top(text: str, p: float) -> tuple[Candidate, ...]:
-    rest = (" the", " a", HOSTILE, " Saturn")
-    chances = (p, (1 - p) * 0.5, (1 - p) * 0.25, (1 - p) * 0.1, (1 - p) * 0.05)
-    return tuple(Candidate(_id(t), t, math.log(max(c, 1e-9))) for t, c in zip((text, *rest), chances, strict=True))
-
-
-def row(variant: str, words: tuple[str, ...]) -> Iterator[WordToken]:
-    """A greedy row."""
-    for index, text in enumerate(words):
-        p = 0.95 - 0.6 * abs(math.sin(index * 1.7))
-        last = index == len(words) - 1 and text == ""
-        yield WordToken(
-            variant=variant, index=index, token_id=_id(text), text=text, p=p, top=_top(text, p), gap=p * 4, is_end=last
-        )
-
-
-def compared(variant: str, words: tuple[str, ...], other: tuple[str, ...], size: float) -> WordsCompared:
-    """The dense text read by a variant."""
-    found = []
-    for index, text in enumerate(words):
-        p = 0.95 - 0.6 * abs(math.sin(index * 1.7))
-        q = p * (1 - size * abs(math.cos(index * 2.3)))
-        flipped = q < 0.4
-        kl = p * math.log(p / q) + 0.01 * size
-        top = _top(" Saturn", 0.5) if flipped else _top(text, q)
-        found.append(WordCompared(index, _id(text), text, p, q, kl, top, flipped))
-    order = tuple(sorted(range(len(found)), key=lambda i: -found[i].kl))
-    differ = [i for i, (a, b) in enumerate(zip(words, other, strict=False)) if a != b]
-    return WordsCompared(
-        variant=variant,
-        words=tuple(found),
-        order=order,
-        first_difference=differ[0] if differ else -1,
-        mean_kl=sum(w.kl for w in found) / len(found),
-    )
+from lab.events.words import Variant
 
 
 def words_run(*, more: bool = True, end: str = "finished") -> Iterator[Event]:
@@ -63,8 +19,7 @@ def words_run(*, more: bool = True, end: str = "finished") -> Iterator[Event]:
     yield started(task="words", bits=3, max_new_tokens=len(WORDS), cache_bits="4" if more else "none")
     yield texts()
     yield PromptEncoded(token_ids=(1, 2, 3), texts=("The", " largest", " planet"), chat=False)
-    yield Variant(name="dense", label="dense", truth="dense")
-    yield from row("dense", WORDS)
+    yield from speaks(Variant(name="dense", label="dense", truth="dense"), WORDS)
     variants = [("weights", "3-bit weights", OTHER, 0.6)]
     if more:
         variants += [
@@ -73,9 +28,8 @@ def words_run(*, more: bool = True, end: str = "finished") -> Iterator[Event]:
             ("everything", "everything together", OTHER, 0.65),
         ]
     for name, label, words, size in variants:
-        yield Variant(name=name, label=label, truth="simulated", notes=("Greedy.",) if name == "weights" else ())
-        yield from row(name, words)
-        yield compared(name, WORDS, words, size)
+        notes = ("Greedy.",) if name == "weights" else ()
+        yield from speaks(Variant(name=name, label=label, truth="simulated", notes=notes), words, size)
         if name in ("cache", "everything"):
             yield QuantizedCache(
                 variant=name,
@@ -116,7 +70,7 @@ def packed_run(*, upto: int = 99, end: str = "finished", written: bool = True) -
             yield PackedToken(
                 variant=name,
                 index=index,
-                token_id=_id(shown),
+                token_id=token_id(shown),
                 text=shown,
                 ms=ms * (1 + 0.1 * math.sin(index * 2.1)) * (4 if index == 0 else 1),
                 matched=matched,

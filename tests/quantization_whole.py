@@ -28,7 +28,6 @@ from lab.events.quantization import (
 from lab.experiments.quantization.params import QuantizationParams
 
 LLAMA = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-HOSTILE = "<img src=x onerror=window.X=1>"
 LAYERS = 30
 POSITIONS = 511
 

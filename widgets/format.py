@@ -87,5 +87,15 @@ def format_share(share: float | None) -> str:
     return f"{percent:.0f} %" if abs(percent) >= 9.95 or percent == 0 else f"{format_number(percent, 2)} %"
 
 
+def typeset_number(value: float) -> str:
+    """A number with a minus sign as axes have it."""
+    return format_number(value).replace("-", "\u2212")
+
+
+def typeset_share(share: float | None) -> str:
+    """A share as a percentage that no line breaks: "15 %"."""
+    return format_share(share).replace(" ", "\u00a0")
+
+
 def _join(value: str, unit: str) -> str:
     return value if value == NOTHING or not unit else f"{value} {unit}"

@@ -137,3 +137,8 @@ def new_figure(*, x_label: str, y_label: str, height: int = 260, **more: Any) ->
 def add_hover(fig: figure, renderers: Sequence[DataRenderer], rows: Sequence[tuple[str, str]]) -> None:
     """A tooltip with `rows` of (label, bokeh field format); fields hold numbers and fixed words only."""
     fig.add_tools(HoverTool(renderers=list(renderers), tooltips=list(rows), mode="vline", attachment="above"))
+
+
+def add_point_hover(fig: figure, renderers: Sequence[DataRenderer], rows: Sequence[tuple[str, str]]) -> None:
+    """A tooltip of what lies under the pointer itself; Bokeh escapes the fields."""
+    fig.add_tools(HoverTool(renderers=list(renderers), tooltips=list(rows), mode="mouse"))

@@ -15,7 +15,7 @@ def test_one_table_of_figures_and_histograms_on_one_axis(open_gallery: Open) -> 
     table = page.get_by_role("table", name="Errors at each group size")
     expect(table.locator("tbody")).to_have_count(len(SIZES))
     expect(table.get_by_role("columnheader")).to_have_text(
-        ["scale for", "largest error", "s / 2", "mean square", "SNR", "bits a weight"]
+        ["group size", "largest error", "s / 2", "mean square", "SNR", "bits a weight"]
     )
     ends = page.locator("#histograms .lab-hist-bound").evaluate_all("nodes => nodes.map(n => n.getAttribute('x1'))")
     assert len(ends) == 2 * len(SIZES)
@@ -120,3 +120,15 @@ def test_packed_and_simulated_are_different_badges(open_gallery: Open) -> None:
     set_state(page, "coverage", truth="simulated")
     expect(badge).to_have_text("SIMULATED")
     assert "no memory is saved" in (badge.get_attribute("title") or "")
+
+
+def test_what_a_picture_offers_is_a_button_and_goes_when_there_is_nothing(open_gallery: Open) -> None:
+    page = open_gallery("offers", width=800)
+    group = page.get_by_role("group", name="Run the method on screen")
+    expect(group.get_by_role("button")).to_have_text(["Run GPTQ at groups of 32, 4 bits", "Run on <b>x</b>"])
+    group.get_by_role("button", name="Run GPTQ").focus()
+    page.keyboard.press("Enter")
+    (message,) = wait_sent(page, "offers", "action")
+    assert message["id"] == "run"
+    set_state(page, "offers", actions=[])
+    expect(group).to_be_hidden()

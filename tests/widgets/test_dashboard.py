@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -329,3 +330,24 @@ def test_the_recording_ships_with_its_questions(recording: Recording) -> None:
     assert recording.answer("what_if", {"window": 1024, "batch": 1}) is not None
     assert isinstance(recording.events[0], RunStarted)
     assert "/" not in recording.started.card.model
+
+
+def test_a_picture_s_button_runs_its_parameters_on_the_model_it_names(
+    page: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[dict[str, Any], str]] = []
+
+    def run(_backend: object, request: Callable[[Any], Any]) -> None:
+        health = SimpleNamespace(runs_active=0)
+        wanted = request(SimpleNamespace(health=lambda: health))
+        asked.append((wanted.params, wanted.model))
+
+    desk = shown(page)._desk
+    monkeypatch.setattr(page.session, "run", run)
+    desk.start({"max_new_tokens": 3, "no_such_name": 1}, "org/other")
+    desk.start({"max_new_tokens": 4}, "")
+    (first, model), (second, _) = asked
+    assert (first["max_new_tokens"], model) == (3, "org/other")
+    assert "no_such_name" not in first
+    assert second["max_new_tokens"] == 4
+    assert desk.models() is None  # no backend has answered: nothing is claimed

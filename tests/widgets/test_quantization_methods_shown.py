@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pages import drawn, quiet_desk
 from quantization_methods_sim import (
     REFUSED,
     activations_run,
@@ -19,13 +20,14 @@ from quantization_methods_sim import (
     replay,
     search,
 )
-from quantization_whole import HOSTILE, started
-from test_quantization_whole import desk, drawn, folded
+from quantization_whole import started
+from test_quantization_whole import folded
+from words_sim import HOSTILE
 
 from lab.events import ArrayData
+from widgets.choice import Choice
 from widgets.quantization.activations_plot import inner_range
 from widgets.quantization.activations_section import ActivationsSection, activation_verdict
-from widgets.quantization.choice import Choice
 from widgets.quantization.outliers_plot import OutliersPlot, beyond_threshold
 from widgets.quantization.outliers_section import OutliersSection, maxima, outlier_verdict
 from widgets.quantization.replay_frames import Frames, told
@@ -95,7 +97,7 @@ def test_the_scrubber_moves_the_replay() -> None:
     section.render(state, -1, live=False)
     assert section._player.state["playing"] is True
     assert section.link()["column"] == 31
-    other = ReplaySection(desk())
+    other = ReplaySection(quiet_desk())
     other.restore({"column": 31, "row_drawn": 2})
     other.render(state, -1, live=False)
     assert other._player.state["step"] == 30
@@ -267,7 +269,7 @@ def test_a_section_without_its_event_is_not_on_the_page(kind: Any) -> None:
 
 
 def test_a_choice_stays_within_what_there_is() -> None:
-    choice = Choice(desk(), "Matrix")
+    choice = Choice(quiet_desk(), "Matrix")
     choice.index = 7
     assert choice.show(["a", "b"]) == 1
     assert choice.widget.state["values"] == {"which": "1"}

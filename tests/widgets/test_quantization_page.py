@@ -9,25 +9,28 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from folding import events_of, names_in
+from pages import fold_all, send, walk
 from quantization_layer_sim import COLUMNS, answer, histogram, layer_run
 from quantization_spoken import packed_run, words_run
-from quantization_whole import HOSTILE, map_run, pareto_run, started
+from quantization_whole import map_run, pareto_run, started
+from words_sim import HOSTILE
 
-from lab.events import Event, event_types
+from lab.events import Event
 from lab.events.quantization import GridNote
 from lab.experiments.quantization.params import QuantizationParams
 from widgets.experiment import Desk, build_views
 from widgets.exporting import make_export
+from widgets.numbers import number, percent
 from widgets.quantization.counted import HEADS, from_answer, rows_of
 from widgets.quantization.errors_section import agreement
 from widgets.quantization.figures import coverage_figures, error_figures
 from widgets.quantization.group_section import GroupSection
 from widgets.quantization.group_sizes import MOST, compared, fitting
 from widgets.quantization.histogram_section import PRESETS, HistogramSection
-from widgets.quantization.sentences import intro, number, percent
+from widgets.quantization.sentences import intro
 from widgets.quantization.state import Matrix, QuantizationState
 from widgets.quantization.views import QuantizationViews
-from widgets.view import View
 
 Asked = list[tuple[str, dict[str, Any]]]
 
@@ -88,21 +91,8 @@ class Page:
         return json.dumps([view.state for view in walk(self.views.widget)], ensure_ascii=False)
 
 
-def send(view: View, **message: Any) -> None:
-    view._receive(view, message, None)
-
-
-def walk(widget: Any) -> list[View]:
-    if isinstance(widget, View):
-        return [widget]
-    return [view for child in widget.children for view in walk(child)]
-
-
 def folded(events: list[Event]) -> QuantizationState:
-    state = QuantizationState()
-    for event in events:
-        state.fold(event)
-    return state
+    return fold_all(QuantizationState, events)
 
 
 def test_every_event_of_the_experiment_changes_the_state() -> None:
@@ -113,13 +103,9 @@ def test_every_event_of_the_experiment_changes_the_state() -> None:
         "lab.events.quantization_words",
         "lab.events.words",
     )
-    own = {cls.__name__ for cls in event_types().values() if cls.__module__ in modules}
+    own = events_of(*modules)
     assert len(own) >= 20
-    source = QuantizationState.fold.__globals__
-    assert own <= {name for name in source if name in own}  # each is named in the fold's module
-    code = QuantizationState.fold.__code__.co_names
-    code += QuantizationState._fold_layer.__code__.co_names + QuantizationState._fold_words.__code__.co_names
-    assert own <= set(code)
+    assert own <= names_in(QuantizationState)
 
 
 def test_one_row_a_group_size_on_one_axis_with_the_run_s_own_marked() -> None:
@@ -233,9 +219,9 @@ def test_the_model_s_own_grid_is_named_on_every_page() -> None:
         first, *others = run()
         page = Page().run([first, note, *(e for e in others if not isinstance(e, GridNote))])
         assert page.views.state.task != "layer"
-        shown = page.views.section("GridNoteSection").widget
-        assert isinstance(shown, View)
-        assert shown in page.views.widget.children
+        note_box = page.views.section("GridNoteSection").widget
+        assert note_box in page.views.widget.children
+        shown = walk(note_box)[0]
         assert list(shown.state["lines"][0]) == ["p", "These lie on Q4_1."]
         assert "not one weight changed, the error is exactly 0" in shown.state["lines"][1][1]
 
@@ -251,7 +237,7 @@ def test_three_errors_and_where_they_disagree() -> None:
     assert all(f["badge"] == "MEASURED" and f["title"] for f in figures.values())
     tone, text, notes = agreement(state, live=False)
     assert tone == "even"
-    assert text == "The errors disagree: KL divergence against weight error, output error"
+    assert text == "The errors disagree: KL(dense ‖ quantized) against weight error, output error"
     assert "groups of 288" in notes[0]
     state.rankings.clear()
     assert agreement(state, live=False)[0] == "good"

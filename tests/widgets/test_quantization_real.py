@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_quantization_page import send, walk
+from pages import send, walk
 
 from lab.backend.local import LocalBackend
 from lab.backend.protocol import InspectRequest, RunRequest

@@ -8,18 +8,20 @@ from itertools import islice, pairwise
 from typing import Any
 
 import pytest
-from quantization_spoken import INT4, OTHER, PACKED, WORDS, packed_run, words_run
-from quantization_whole import HOSTILE, ends, started
-from test_quantization_whole import drawn, folded
+from pages import drawn
+from quantization_spoken import INT4, PACKED, packed_run, words_run
+from quantization_whole import ends, started
+from test_quantization_whole import folded
+from words_sim import HOSTILE, OTHER, WORDS
 
 from lab.events.quantization_words import PackedFigures, PackedToken
 from lab.events.words import Variant
 from widgets.format import format_bytes
 from widgets.quantization.packed_plot import _apart
 from widgets.quantization.packed_section import PackedSection, best, packed_verdict
-from widgets.quantization.word_rows import different_rows, first_difference, pairs, probability, verdict
 from widgets.quantization.words_section import WordsSection
 from widgets.word_pairs import LIMIT, Pair, Word, WordPairs
+from widgets.words.rows import different_rows, first_difference, pairs, probability, verdict
 
 
 def test_both_rows_stand_on_one_axis() -> None:
@@ -67,7 +69,7 @@ def test_cache_and_activations_are_named_and_can_be_chosen() -> None:
 
 def test_the_most_different_words_come_first() -> None:
     state = folded(words_run())
-    rows = different_rows(state.compared["weights"])
+    rows = different_rows(state.compared["weights"], state.naming)
     kls = [float(row.cells[2]) for row in rows]
     assert kls == sorted(kls, reverse=True)
     assert kls[0] == pytest.approx(max(w.kl for w in state.compared["weights"].words), rel=0.01)

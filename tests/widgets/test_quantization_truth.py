@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pages import send
 from quantization_layer_sim import layer_run
 from quantization_spoken import packed_run, words_run
 from quantization_whole import coverage, map_run, pareto_run, started
-from test_quantization_page import Page, folded, send
+from test_quantization_page import Page, folded
 
 from lab.events.quantization import WorstWeight
 from lab.events.quantization_methods import LevelsShown
+from widgets.numbers import percent
 from widgets.quantization.errors_plot import MARKERS, SIGNS, ErrorsPlot, base_words
 from widgets.quantization.errors_section import ErrorsSection, agreement
 from widgets.quantization.figures import coverage_figures
 from widgets.quantization.levels_section import levels_words
-from widgets.quantization.sentences import percent
 from widgets.quantization.state import QuantizationState
 from widgets.quantization.tables import levels_table
 

@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from quantization_whole import HOSTILE, LLAMA, coverage, divergence, map_run, pareto_run, setting, started
+from pages import drawn, fold_all, quiet_desk
+from quantization_whole import LLAMA, coverage, divergence, map_run, pareto_run, setting, started
+from words_sim import HOSTILE
 
 from lab.events import Event, RunFinished
 from lab.events.quantization import MapCell, MapCells, ParetoPoint
-from widgets.experiment import Desk
-from widgets.quantization.aligned import percent, signed
+from widgets.format import typeset_number, typeset_share
 from widgets.quantization.map_plot import FAINT, FULL, MapPlot, shade
 from widgets.quantization.map_section import MapSection, MixedSection, SensitivitySection, map_verdict, suggestion
 from widgets.quantization.method_marks import MARKS, mark_of
 from widgets.quantization.pareto_plot import FLOOR, ParetoPlot, better_than, frontier, kl, measured
 from widgets.quantization.pareto_section import ParetoSection, pareto_table, pareto_verdict
-from widgets.quantization.sections import Section
 from widgets.quantization.state import Matrix, QuantizationState
-
-S = TypeVar("S", bound=Section)
-
-
-def desk() -> Desk:
-    return Desk(ask=lambda *_a, **_k: None, touch=lambda: None, lock=threading.RLock())
 
 
 def folded(events: Iterable[Event]) -> QuantizationState:
-    state = QuantizationState()
-    for event in events:
-        state.fold(event)
-    return state
-
-
-def drawn(kind: type[S], state: QuantizationState, *, upto: int | None = None, live: bool = False) -> S:
-    made = kind(desk())
-    made.render(state, state.steps - 1 if upto is None else upto, live=live)
-    return made
+    return fold_all(QuantizationState, events)
 
 
 def test_every_cell_of_the_map_is_drawn_where_it_belongs() -> None:
@@ -82,7 +66,7 @@ def test_colouring_by_another_error_reorders_the_map_and_is_in_the_link() -> Non
     section.render(state, state.steps - 1, live=False)
     assert section._plot.state["data"]["cells"]["alpha"] != before
     assert section.link() == {"map_colour": "output"}
-    other = MapSection(desk())
+    other = MapSection(quiet_desk())
     other.restore({"map_colour": "output"})
     assert other.measure == "output"
     for bad in ("rubbish", 3, None, ["weight"]):
@@ -134,7 +118,7 @@ def test_mixed_precision_shows_bits_and_dense_layers_with_the_total() -> None:
     assert size["badge"] == "DERIVED"
     assert "513 MiB" in size["note"]
     assert section._table.state["rows"][29][1] == "dense"
-    assert not MixedSection(desk()).present(folded([started(task="map")]))
+    assert not MixedSection(quiet_desk()).present(folded([started(task="map")]))
 
 
 def test_a_map_in_every_condition_says_where_it_is() -> None:
@@ -147,7 +131,7 @@ def test_a_map_in_every_condition_says_where_it_is() -> None:
     assert section._verdict.state["tone"] == "pending"
     assert "so far" in section._verdict.state["notes"][0]
     assert len(section._plot.state["data"]["empty"]["x"]) == 210 - len(state.cells())
-    assert not SensitivitySection(desk()).present(state)
+    assert not SensitivitySection(quiet_desk()).present(state)
 
 
 # Pareto
@@ -258,8 +242,8 @@ def test_hostile_labels_are_data_and_tables_say_what_the_plot_says() -> None:
 
 
 def test_numbers_in_sentences_do_not_break_and_have_a_minus() -> None:
-    assert percent(0.15) == "15\u00a0%"
-    assert signed(-0.25) == "\u22120.250"
+    assert typeset_share(0.15) == "15\u00a0%"
+    assert typeset_number(-0.25) == "\u22120.250"
 
 
 @pytest.mark.parametrize("kind", [MapSection, ParetoSection])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pages import fold_all
 from speculative_sim import Decoder, Toy, decode, trial
 
 from lab.events import Event
@@ -20,10 +21,7 @@ from widgets.speculative.trial_section import trial_verdict
 
 
 def folded(events: list[Event]) -> SpeculativeState:
-    state = SpeculativeState()
-    for event in events:
-        state.fold(event)
-    return state
+    return fold_all(SpeculativeState, events)
 
 
 def judged(**changes: Any) -> Judged:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lab.events import Event, Proof, RunFinished, RunStarted
+from lab.events import Event
 from lab.events.beam_search import BeamResult, BeamStep, Hypothesis, Node, PathFollowed
-from lab.events.decoding import PrefillChunk, PromptEncoded
+from lab.events.decoding import PrefillChunk
+from widgets.run_state import RunState
 
 
 @dataclass
-class BeamState:
+class BeamState(RunState):
     """The run, indexed for the pictures. Everything here comes from an event; nodes are named by their id.
 
     `step_of` gives a node's step; `cut` holds the finished nodes that the length limit ended; `shelved`, all texts that
     ever stood on the shelf, in the order of their coming, each with the step after which it first did.
     """
 
-    started: RunStarted | None = None
-    prompt: PromptEncoded | None = None
     chunks: list[PrefillChunk] = field(default_factory=list)
     steps: list[BeamStep] = field(default_factory=list)
     nodes: dict[int, Node] = field(default_factory=dict)
@@ -27,16 +26,10 @@ class BeamState:
     shelved: dict[int, tuple[int, Hypothesis]] = field(default_factory=dict)
     paths: dict[str, PathFollowed] = field(default_factory=dict)
     result: BeamResult | None = None
-    proof: Proof | None = None
-    finished: RunFinished | None = None
 
-    def fold(self, event: Event) -> None:
-        """Take one event in. Events of other kinds change nothing here."""
+    def take(self, event: Event) -> None:
+        """Take in an event of this experiment."""
         match event:
-            case RunStarted():
-                self.started = event
-            case PromptEncoded():
-                self.prompt = event
             case PrefillChunk():
                 self.chunks.append(event)
             case BeamStep():
@@ -51,10 +44,6 @@ class BeamState:
                 self.paths[event.kind] = event
             case BeamResult():
                 self.result = event
-            case Proof():
-                self.proof = event
-            case RunFinished():
-                self.finished = event
             case _:
                 pass
 
@@ -72,11 +61,6 @@ class BeamState:
     def max_new_tokens(self) -> int:
         """Steps at most, 0 before the run is known."""
         return int(self.started.card.params.get("max_new_tokens", 0)) if self.started else 0
-
-    @property
-    def prompt_length(self) -> int:
-        """Tokens of the prompt, 0 before it is known."""
-        return len(self.prompt.token_ids) if self.prompt else 0
 
     def path(self, node: int) -> list[Node]:
         """The nodes from the first new token to `node`, empty for the prompt or a node that is not there."""

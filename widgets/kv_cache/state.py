@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import median
 
-from lab.events import Event, Proof, RunFinished, RunStarted
-from lab.events.decoding import PrefillChunk, PromptEncoded
+from lab.events import Event
+from lab.events.decoding import PrefillChunk
 from lab.events.kv_cache import AttentionRead, CacheLedger, TokenDecoded, UncachedToken
+from widgets.run_state import RunState
 
 SPEEDUP_STEPS = 5
 """Steps whose medians are compared: one slow step then says nothing."""
@@ -29,27 +30,19 @@ class Speedup:
 
 
 @dataclass
-class KVCacheState:
+class KVCacheState(RunState):
     """The run, indexed for the pictures. Everything here comes from an event."""
 
-    started: RunStarted | None = None
-    prompt: PromptEncoded | None = None
     chunks: list[PrefillChunk] = field(default_factory=list)
     tokens: list[TokenDecoded] = field(default_factory=list)
     prefill_ledgers: list[CacheLedger] = field(default_factory=list)
     ledgers: dict[int, CacheLedger] = field(default_factory=dict)
     uncached: dict[int, UncachedToken] = field(default_factory=dict)
     reads: dict[int, AttentionRead] = field(default_factory=dict)
-    proof: Proof | None = None
-    finished: RunFinished | None = None
 
-    def fold(self, event: Event) -> None:
-        """Take one event in. Events of other kinds change nothing here."""
+    def take(self, event: Event) -> None:
+        """Take in an event of this experiment."""
         match event:
-            case RunStarted():
-                self.started = event
-            case PromptEncoded():
-                self.prompt = event
             case PrefillChunk():
                 self.chunks.append(event)
             case TokenDecoded():
@@ -62,10 +55,6 @@ class KVCacheState:
                 self.uncached[event.index] = event
             case AttentionRead():
                 self.reads[event.index] = event
-            case Proof():
-                self.proof = event
-            case RunFinished():
-                self.finished = event
             case _:
                 pass
 
@@ -73,11 +62,6 @@ class KVCacheState:
     def steps(self) -> int:
         """New tokens so far."""
         return len(self.tokens)
-
-    @property
-    def prompt_length(self) -> int:
-        """Tokens of the prompt, 0 before it is known."""
-        return len(self.prompt.token_ids) if self.prompt else 0
 
     @property
     def compares(self) -> bool:

@@ -8,9 +8,8 @@ from bokeh.models import BasicTicker, CustomJSTickFormatter
 from bokeh.models.annotations import Span
 
 from lab.events.quantization_methods import ActivationRanges
-from widgets.format import format_number
-from widgets.plot import Plot, add_hover, add_words, new_figure, paint, source
-from widgets.quantization.aligned import add_point_hover, signed
+from widgets.format import format_number, typeset_number
+from widgets.plot import Plot, add_hover, add_point_hover, add_words, new_figure, paint, source
 
 RANGE = "--lab-series-1"
 TOKENS = "--lab-series-5"
@@ -42,10 +41,10 @@ class RangePlot(Plot):
         inner = [inner_range(f) for f in found]
         low, high = min([f.low for f in found], default=-1.0), max([f.high for f in found], default=1.0)
         room = (high - low or 1.0) * 0.14
-        words = [f"{signed(a)} to {signed(b)}" for a, b in inner]
+        words = [f"{typeset_number(a)} to {typeset_number(b)}" for a, b in inner]
         hover = {
-            "lows": [signed(f.low) for f in found],
-            "highs": [signed(f.high) for f in found],
+            "lows": [typeset_number(f.low) for f in found],
+            "highs": [typeset_number(f.high) for f in found],
             "p": words,
         }
         self.update(

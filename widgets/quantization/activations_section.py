@@ -8,14 +8,13 @@ from typing import Any
 
 from lab.events.quantization_methods import ActivationChoice, ActivationRanges
 from widgets.bar_table import Bar, BarRow, BarTable, Column, Line, Series
+from widgets.choice import Choice
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
-from widgets.format import NOTHING, format_number
+from widgets.format import NOTHING, format_number, typeset_share
 from widgets.quantization.activations_plot import RangePlot, TokenMaxPlot
-from widgets.quantization.aligned import percent
-from widgets.quantization.choice import Choice
-from widgets.quantization.sections import Section, heading, section
 from widgets.quantization.state import Matrix, QuantizationState
+from widgets.section import Section, heading, section
 from widgets.text import Words
 from widgets.verdict import Verdict
 
@@ -23,7 +22,7 @@ ALONE: Series = 2
 BOTH: Series = 3
 
 
-class ActivationsSection(Section):
+class ActivationsSection(Section[QuantizationState]):
     """Ranges, positions, outlier channels, and all ways to quantize inputs by their error."""
 
     def __init__(self, desk: Desk) -> None:
@@ -90,13 +89,13 @@ def activation_verdict(found: ActivationRanges) -> tuple[str, str, str]:
     if not known:
         return "none", "No way to quantize the inputs was measured", ""
     best, worst = min(known, key=lambda c: c.output_error), max(known, key=lambda c: c.output_error)
-    text = f"{found.bits}-bit inputs lose least {_how(best.mode)}: {percent(best.output_error)}"
-    note = f"Most {_how(worst.mode)}: {percent(worst.output_error)}."
+    text = f"{found.bits}-bit inputs lose least {_how(best.mode)}: {typeset_share(best.output_error)}"
+    note = f"Most {_how(worst.mode)}: {typeset_share(worst.output_error)}."
     weights = found.weights_only_error
     if not math.isfinite(weights) or weights <= 0:
         return "none", text, note
     small = best.output_error <= 0.5 * weights
-    note += f" The quantized weights alone lose {percent(weights)}."
+    note += f" The quantized weights alone lose {typeset_share(weights)}."
     return "good" if small else "even" if best.output_error <= weights else "bad", text, note
 
 
@@ -128,10 +127,10 @@ def _row(choice: ActivationChoice) -> BarRow:
         label=choice.mode,
         bars=[Bar(v, s) for v, s in errors if math.isfinite(v)],
         cells=[
-            *(percent(v) if math.isfinite(v) else NOTHING for v, _ in errors),
+            *(typeset_share(v) if math.isfinite(v) else NOTHING for v, _ in errors),
         ],
         title=(f"scale {format_number(choice.scale)}" if math.isfinite(choice.scale) else "the scale differs by call")
-        + (f"; {percent(choice.clipped)} of inputs clipped" if choice.clipped else ""),
+        + (f"; {typeset_share(choice.clipped)} of inputs clipped" if choice.clipped else ""),
     )
 
 
@@ -144,7 +143,7 @@ def _caption(found: ActivationRanges) -> str:
 
 def _clipped(found: ActivationRanges) -> str:
     """What fixed scales cut off."""
-    cut = [f"{c.mode}: {percent(c.clipped)}" for c in found.choices if c.clipped > 0]
+    cut = [f"{c.mode}: {typeset_share(c.clipped)}" for c in found.choices if c.clipped > 0]
     return f" Inputs beyond the range of a fixed scale are clipped ({', '.join(cut)})." if cut else ""
 
 

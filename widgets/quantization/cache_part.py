@@ -8,8 +8,8 @@ from widgets.experiment import Table
 from widgets.figure import FigureRow
 from widgets.format import format_bytes, split_bytes
 from widgets.layer_strip import LayerStrip
-from widgets.quantization.sections import heading, section
 from widgets.quantization.state import QuantizationState
+from widgets.section import heading, section
 from widgets.text import Words
 
 _MIB = 1024 * 1024

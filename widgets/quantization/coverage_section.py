@@ -10,16 +10,16 @@ from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
 from widgets.format import format_bytes, format_count
+from widgets.numbers import capital, percent
 from widgets.quantization.figures import coverage_figures
 from widgets.quantization.layer_bits_plot import LayerBitsPlot
-from widgets.quantization.sections import Section, heading, section
-from widgets.quantization.sentences import capital, percent
 from widgets.quantization.state import QuantizationState
 from widgets.quantization.tables import coverage_table
+from widgets.section import Section, heading, section
 from widgets.text import Words
 
 
-class CoverageSection(Section):
+class CoverageSection(Section[QuantizationState]):
     """One bar of all parameters, figures, what stayed dense and why, bits by layer."""
 
     def __init__(self, desk: Desk) -> None:

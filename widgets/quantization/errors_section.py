@@ -11,14 +11,14 @@ from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
 from widgets.quantization.errors_plot import COLOURS, MOST, SIGNS, ErrorsPlot, base_words
 from widgets.quantization.figures import error_figures
-from widgets.quantization.sections import Section, heading, section
-from widgets.quantization.state import QuantizationState
+from widgets.quantization.state import NAMING, QuantizationState
 from widgets.quantization.tables import layer_table, model_table
+from widgets.section import Section, heading, section
 from widgets.text import Words
 from widgets.verdict import Verdict
 
 
-class ErrorsSection(Section):
+class ErrorsSection(Section[QuantizationState]):
     """Figures of the run's own setting, all settings as lines, and where the errors disagree."""
 
     def __init__(self, desk: Desk) -> None:
@@ -85,8 +85,8 @@ def agreement(state: QuantizationState, *, live: bool) -> tuple[str, str, Sequen
     """Tone, finding and notes: whether the errors rank all settings alike."""
     if state.rankings:
         note = state.rankings[-1]
-        first, second = (", ".join(names) for names in (note.better_first, note.better_second))
-        return "even", f"The errors disagree: {first} against {second}", [r.words for r in state.rankings]
+        first, second = (", ".join(map(_named, names)) for names in (note.better_first, note.better_second))
+        return "even", f"The errors disagree: {first} against {second}", [_named(r.words) for r in state.rankings]
     if len(state.model_errors) < 2:
         return "none", "", []
     if live and state.end is None:
@@ -94,3 +94,8 @@ def agreement(state: QuantizationState, *, live: bool) -> tuple[str, str, Sequen
     if not isinstance(state.end, RunFinished):
         return "none", "The run ended before all settings were compared", []
     return "good", "Weight error, output error and the model's own error rank these settings alike", []
+
+
+def _named(words: str) -> str:
+    """The divergence under the name that it has everywhere on the page; events may say "KL divergence"."""
+    return words.replace("KL divergence", NAMING.kl)

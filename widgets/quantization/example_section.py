@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from widgets.asked import Answer, Asked
 from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
-from widgets.quantization.asked import Answer, Asked
+from widgets.numbers import number, signed
 from widgets.quantization.group_plot import LEGEND, GroupPlot
-from widgets.quantization.sections import Section, heading, section
-from widgets.quantization.sentences import number, signed
 from widgets.quantization.state import QuantizationState
+from widgets.section import Section, heading, section
 from widgets.text import Words
 
 
-class ExampleSection(Section):
+class ExampleSection(Section[QuantizationState]):
     """Three small groups in words; one of them drawn as the model's own groups are."""
 
     def __init__(self, desk: Desk) -> None:

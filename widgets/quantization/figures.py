@@ -6,7 +6,8 @@ from typing import Any
 
 from lab.events.quantization import Coverage
 from widgets.format import format_bytes, split_bytes
-from widgets.quantization.sentences import bits, number, percent
+from widgets.numbers import number, percent
+from widgets.quantization.sentences import bits
 from widgets.quantization.state import QuantizationState
 
 MEASURED, DERIVED, SIMULATED = "MEASURED", "DERIVED", "SIMULATED"

@@ -6,21 +6,22 @@ import math
 from typing import Any
 
 from lab.events.quantization_methods import NumberFormat
+from widgets.asked import Answer, Asked
 from widgets.bar_table import Bar, BarRow, BarTable, Column
 from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
-from widgets.quantization.asked import Answer, Asked
-from widgets.quantization.sections import WEIGHT, Section, heading, section
-from widgets.quantization.sentences import number, percent
+from widgets.numbers import number, percent
+from widgets.quantization.sections import WEIGHT
 from widgets.quantization.state import Matrix, QuantizationState
 from widgets.quantization.tables import format_table
+from widgets.section import Section, heading, section
 from widgets.text import Words
 
 DEFAULTS: dict[str, float] = {"value": 0.1, "largest": 1.0}
 
 
-class FormatsSection(Section):
+class FormatsSection(Section[QuantizationState]):
     """Error on the matrix from the run; a value's fate by inspection, as the boxes change. They are in the link."""
 
     def __init__(self, desk: Desk) -> None:

@@ -1,20 +1,32 @@
-"""Whether the model's own weights lie on a quantization grid: beside every picture, since it changes what they mean."""
+"""Whether the model's own weights lie on a quantization grid: beside every picture, since it changes what they mean.
+
+Where other models are at hand whose weights lie on none, a button for each runs the same study there.
+"""
 
 from __future__ import annotations
 
+import ipywidgets as ipw
+
+from lab.models.at_hand import off_grid
+from widgets.action_row import ActionRow
 from widgets.experiment import Desk
-from widgets.quantization.sections import Section
-from widgets.quantization.sentences import number, percent
+from widgets.numbers import number, percent
+from widgets.quantization.other_models import MOST, NONE_HERE, OFFER, actions_of, fitted
 from widgets.quantization.state import QuantizationState
+from widgets.section import Section
 from widgets.text import Words
 
 
-class GridNoteSection(Section):
-    """A note in words; not there for a model that lies on no grid."""
+class GridNoteSection(Section[QuantizationState]):
+    """A note in words, and what else can be studied; not there for a model that lies on no grid."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self.widget = Words(css_class="lab-note-box")
+        self._state: QuantizationState | None = None
+        self._words = Words(css_class="lab-note-box")
+        self._models = ActionRow(label="Study another model")
+        self._models.on_action(self._chosen)
+        self.widget = ipw.VBox([self._words, self._models])
 
     @classmethod
     def present(cls, state: QuantizationState) -> bool:
@@ -24,11 +36,30 @@ class GridNoteSection(Section):
     def render(self, state: QuantizationState, upto: int, *, live: bool) -> None:
         """Say it."""
         del upto, live
-        grid = state.grid
+        self._state = state
+        grid, started = state.grid, state.started
         if grid is None:
             return
         words = grid.words if grid.words.endswith(".") else f"{grid.words}."
-        self.widget.say(("p", words), ("p", demonstration(state)))
+        lines = [words, demonstration(state)]
+        known = self._desk.models() if self._desk.start is not None else None
+        here = started.card.model if started is not None else ""
+        others = [facts for facts in off_grid(known or (), "quantization") if facts.id != here]
+        if others:
+            more = f" {len(others) - MOST} more are in the menu of models." if len(others) > MOST else ""
+            lines.append(f"{OFFER}{more}")
+        elif known is not None:
+            lines.append(NONE_HERE)
+        self._words.say(*(("p", text) for text in lines if text))
+        self._models.show(actions_of(others, started.card.params) if started is not None else ())
+
+    def _chosen(self, model: str) -> None:
+        with self._desk.lock:
+            started = self._state.started if self._state else None
+            facts = next((m for m in self._desk.models() or () if m.id == model), None)
+            start = self._desk.start
+        if started is not None and facts is not None and start is not None:
+            start(fitted(started.card.params, facts)[0], model)
 
 
 def demonstration(state: QuantizationState) -> str:

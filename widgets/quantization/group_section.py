@@ -6,22 +6,23 @@ from typing import Any
 
 from lab.events.quantization import WorstWeight
 from lab.experiments.quantization.choices import GRIDDED
+from widgets.asked import Answer, Asked
 from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
-from widgets.quantization.asked import Answer, Asked
+from widgets.numbers import number, signed
 from widgets.quantization.group_plot import LEGEND, GroupPlot
 from widgets.quantization.histogram_section import HistogramSection
-from widgets.quantization.sections import Section, heading, section
-from widgets.quantization.sentences import method_words, number, signed
+from widgets.quantization.sentences import method_words
 from widgets.quantization.state import QuantizationState
+from widgets.section import Section, heading, section
 from widgets.text import Words
 
 NEEDED = ("columns", "before", "after", "row", "group")
 NO_GROUPS = "NF4's groups have no even levels; they are not drawn here. Number formats have no groups."
 
 
-class GroupSection(Section):
+class GroupSection(Section[QuantizationState]):
     """Follows the histograms: their matrix, their setting, their clicked weight."""
 
     def __init__(self, desk: Desk) -> None:

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from lab.events.quantization import WorstWeight
-from lab.experiments.quantization.choices import FORMATS, GRIDDED, GROUP_SIZES, KINDS, PROJECTIONS
-from lab.experiments.quantization.params import missing_projections
+from lab.experiments.quantization.choices import GRIDDED
+from widgets.action_row import ActionRow
+from widgets.asked import Asked
 from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.histogram_rows import HistogramRows
-from widgets.quantization.asked import Asked
-from widgets.quantization.counted import HEADS, Shown, from_answer, rows_of
-from widgets.quantization.group_sizes import compared, fitting
-from widgets.quantization.sections import Section, heading, section
-from widgets.quantization.sentences import method_words, share_words
+from widgets.quantization.counted import HEADS, Shown, from_answer, on_one_axis, own_of, rows_of
+from widgets.quantization.group_sizes import compared
+from widgets.quantization.histogram_fields import (
+    PRESETS,
+    QUICK,
+    Values,
+    from_link,
+    presets_of,
+    run_button,
+    schema_of,
+    to_run,
+    values_of,
+)
+from widgets.quantization.histogram_words import notes_of, source_words
 from widgets.quantization.state import Matrix, QuantizationState
 from widgets.quantization.tables import histogram_table
+from widgets.section import Section, heading, section
 from widgets.text import Words
 
-QUICK = ("nearest", "nf4", *FORMATS)
-"""Methods that answer while a slider moves; the others take a run."""
 ASKED = ("layer", "projection", "method", "bits", "kind")
-Values = dict[str, Any]
 
 
-class HistogramSection(Section):
+class HistogramSection(Section[QuantizationState]):
     """Sliders, histograms, and what they say.
 
     Attributes:
@@ -53,6 +60,9 @@ class HistogramSection(Section):
         self._controls.on_values(self._chosen)
         self._controls.on_preset(self._preset)
         self._source = Words(css_class="lab-caption")
+        self._run_it = ActionRow(label="Run the method on screen")
+        self._run_it.on_action(self._start)
+        self._compares = False
         self._rows = HistogramRows(
             label="Errors at each group size",
             axis="error of a weight, W′ − W",
@@ -71,6 +81,7 @@ class HistogramSection(Section):
             ),
             self._controls,
             self._source,
+            self._run_it,
             self._rows,
             self._legend,
             self._table,
@@ -107,7 +118,8 @@ class HistogramSection(Section):
         """The row of the group size on screen; of the method, where it has no group size."""
         values = self.values
         labels = [h.setting for h, _ in self._shown]
-        same = [s for s in labels if s.method == values.get("method") or values.get("method") not in QUICK]
+        live = [s for s in labels if s.method == "nearest"] if self._compares else []
+        same = live or [s for s in labels if s.method == values.get("method") or values.get("method") not in QUICK]
         at = next((s for s in same if s.share == values.get("group_size")), same[0] if same else None)
         return at.label if at else labels[-1].label if labels else ""
 
@@ -175,16 +187,7 @@ class HistogramSection(Section):
         """The run's own values, and how long rows are."""
         if state.started is None and self._run:
             return
-        layers = state.param("layers", (0,))
-        self._run = {
-            "layer": layers[0] if isinstance(layers, list | tuple) and layers else 0,
-            "projection": str(state.param("projection", "q_proj")),
-            "method": str(state.param("method", "nearest")),
-            "bits": state.param("bits", 4),
-            "kind": str(state.param("kind", "absmax")),
-            "group_size": str(state.param("group_size", "64")),
-            "scale_format": str(state.param("scale_format", "float16")),
-        }
+        self._run = values_of(state)
         card = dict(state.started.card.params) if state.started else None
         if card is not None and card != self._card:
             # Another question, be it only a clip or a mistake: the visitor's own values were about the last one.
@@ -222,7 +225,17 @@ class HistogramSection(Section):
                 shown.append((histogram, own or answered.get(histogram.setting.label, ())))
             return shown, True
         asked = self._asked.ask(question)
-        return (self._shown, False) if asked is None else (asked, True)
+        if asked is None:
+            return self._shown, False
+        here = Matrix(values["layer"], values["projection"])
+        kept = [] if self.quick else own_of(state, here, values["method"], upto)
+        return on_one_axis([*kept, *asked]), True
+
+    def _start(self, _action: str) -> None:
+        with self._desk.lock:
+            start, params = self._desk.start, to_run(self.values, self._card or {})
+        if start is not None:
+            start(params, "")
 
     def _read(self, answer: Values) -> list[Shown]:
         found = from_answer(answer)
@@ -235,13 +248,18 @@ class HistogramSection(Section):
         self._learn(state)
         values = self.values
         self._shown, there = self._find(state, upto)
-        why = "" if self._of_run(state) else self._asked.why_not(self.question(values))
+        of_run = self._of_run(state)
+        why = "" if of_run else self._asked.why_not(self.question(values))
+        self._compares = not of_run and not self.quick
+        facts = state.started.facts if state.started else None
         self._controls.update(
-            schema=self._schema(state),
+            schema=schema_of(facts, values, self.columns.get(values["projection"])),
             values={**values, "log": "log" if self.log else "linear"},
-            presets=self._presets(),
+            presets=presets_of(self._run),
         )
-        rows, reach = rows_of(self._shown)
+        offered = self._compares and self._desk.start is not None and self._card is not None and not live
+        self._run_it.show([run_button(values, self._run)] if offered else [])
+        rows, reach = rows_of(self._shown, named=self._compares)
         locked = None
         if self.picked is not None:
             marked = [w for w in self.worst() if w.after != w.before]
@@ -258,76 +276,16 @@ class HistogramSection(Section):
             label=f"Errors at each group size, {Matrix(values['layer'], values['projection']).title}",
             empty=why or ("The first histogram is being made." if live or not there else "Nothing was measured."),
         )
-        self._source.say(("p", self._source_words(state, why, there=there)))
+        asked = self.question(values)["method"]
+        own = next((h for h, _ in self._shown if h.chosen), None)
+        said = source_words(values, asked, of_run=of_run, why=why, there=there, own=own)
+        self._source.say(("p", said))
         self._legend.legend([("largest error", "--lab-rejected-edge", False), ("± s / 2", "--lab-text", True)])
-        self._legend.say(*(("p", text) for text in self._notes()))
+        row = next((h for h, _ in self._shown if h.setting.label == self.chosen_row()), None)
+        marked_here = any(w.after != w.before for w in self.worst())
+        self._legend.say(*(("p", text) for text in notes_of(row, marked=marked_here)))
         if not live:
             self._table.show(histogram_table([h for h, _ in self._shown]))
-
-    def _source_words(self, state: QuantizationState, why: str, *, there: bool) -> str:
-        values = self.values
-        what = f"layer {values['layer']} {values['projection']}"
-        if self._of_run(state):
-            return f"MEASURED in the run: {what}, {self._how(values['method'])}."
-        if why:
-            return f"{why} Shown is what was asked before."
-        said = f"MEASURED on the model as you move the sliders, not in the run: {what}, "
-        said += f"{self._how(self.question(values)['method'])}, nothing clipped."
-        if not self.quick:
-            said += f" {method_words(values['method'])} takes a run: set it on the left and press Run."
-        return said if there else f"{said} …"
-
-    def _how(self, method: str) -> str:
-        values = self.values
-        if method not in GRIDDED:
-            return method_words(method)
-        kind = KINDS.get(values["kind"], values["kind"])
-        return f"{method_words(method)}, {values['bits']} bits, {kind}"
-
-    def _notes(self) -> list[str]:
-        row = self.chosen_row()
-        histogram = next((h for h, _ in self._shown if h.setting.label == row), None)
-        if histogram is None:
-            return []
-        said = f"{share_words(histogram.setting.share)}: " if histogram.setting.share else ""
-        said += f"{histogram.groups:,} scales for {histogram.rows * histogram.columns:,} weights."
-        if histogram.max_error == 0:
-            said += " Every weight came back exactly."
-        marked = any(w.after != w.before for w in self.worst())
-        hint = "The dots below the line are the weights with the largest errors: click one to see its group."
-        return [said[:1].upper() + said[1:], *(hint for _ in "x" if marked), *histogram.notes]
-
-    def _schema(self, state: QuantizationState) -> dict[str, Any]:
-        facts = state.started.facts if state.started else None
-        missing = missing_projections(facts) if facts else {}
-        values = self.values
-        last = len(facts.layers) - 1 if facts and facts.layers else 29
-        have = [name for name in PROJECTIONS if name not in missing]
-        methods = list(dict.fromkeys((*QUICK, values["method"])))
-        columns = self.columns.get(values["projection"]) or (facts.hidden if facts else 576)
-        sizes = list(dict.fromkeys((*fitting(columns), values["group_size"])))
-        on_grid = {"method": list(GRIDDED)}
-        return {
-            "properties": {
-                "layer": _field("integer", "Layer", "slider", minimum=0, maximum=last),
-                "projection": _field("string", "Projection", "select", enum=have),
-                "method": _field(
-                    "string", "Method", "select", enum=methods, labels=[method_words(name) for name in methods]
-                ),
-                "bits": _field("integer", "Bits", "slider", minimum=2, maximum=8, unit="bits", when=on_grid),
-                "group_size": _field("string", "Group size", "slider", enum=sizes, when=on_grid),
-                "kind": _field(
-                    "string", "Levels", "select", enum=list(KINDS), labels=list(KINDS.values()), when=on_grid
-                ),
-                "log": _field(
-                    "string", "Heights", "segmented", enum=["linear", "log"], labels=["counts", "logarithms"]
-                ),
-            }
-        }
-
-    def _presets(self) -> list[dict[str, Any]]:
-        run = {"question": "As the run", "params": dict(self._run)}
-        return [run, *({"question": words, "params": params} for words, params in PRESETS)]
 
     def tables(self, state: QuantizationState) -> list[Table]:
         """The histograms of the run."""
@@ -346,32 +304,6 @@ class HistogramSection(Section):
         except ValueError:
             return
         if isinstance(found, dict):
-            good = {name: found[name] for name, fits in _FITS.items() if name in found and fits(found[name])}
+            good = from_link(found)
             self.own = good or None
             self._keep = bool(good)
-
-
-def _field(kind: str, title: str, hint: str, **more: Any) -> dict[str, Any]:
-    return {"type": kind, "title": title, "hint": hint, "group": "main", **more}
-
-
-def _whole(value: Any, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-_FITS: dict[str, Callable[[Any], bool]] = {
-    "layer": lambda v: _whole(v, 0, 999),
-    "projection": lambda v: v in PROJECTIONS,
-    "method": lambda v: v in QUICK,
-    "bits": lambda v: _whole(v, 2, 8),
-    "kind": lambda v: isinstance(v, str) and v in KINDS,
-    "group_size": lambda v: v in GROUP_SIZES,
-}
-PRESETS: tuple[tuple[str, Values], ...] = (
-    (
-        "On a Q4_1 grid: float minimum, groups of 32",
-        {"method": "nearest", "bits": 4, "kind": "float_minimum", "group_size": "32"},
-    ),
-    ("2 bits", {"method": "nearest", "bits": 2}),
-    ("8 bits", {"method": "nearest", "bits": 8}),
-)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lab.events import ModelFacts
 from widgets.format import format_bytes
-from widgets.quantization.sentences import number, signed
+from widgets.numbers import number, signed
 
 Part = dict[str, Any]
 

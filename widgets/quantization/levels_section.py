@@ -7,18 +7,19 @@ import ipywidgets as ipw
 from lab.events.quantization_methods import LevelsShown
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
+from widgets.numbers import capital, percent
 from widgets.quantization.levels_plot import LevelsPlot
-from widgets.quantization.sections import Section, heading, section
-from widgets.quantization.sentences import capital, percent, shares_of
+from widgets.quantization.sentences import shares_of
 from widgets.quantization.state import Matrix, QuantizationState
 from widgets.quantization.tables import levels_table
+from widgets.section import Section, heading, section
 from widgets.text import Words
 
 MOST = 3
 """Sets of levels that are drawn, one below the other."""
 
 
-class LevelsSection(Section):
+class LevelsSection(Section[QuantizationState]):
     """One plot for each set of levels; NF4 stands beside evenly spaced ones where the run told both."""
 
     def __init__(self, desk: Desk) -> None:

@@ -11,8 +11,8 @@ from bokeh.models import CustomJSTickFormatter, FixedTicker
 from lab.events.quantization import MapCell
 from lab.experiments.quantization.choices import CONV1D, PROJECTIONS
 from widgets.format import format_number
-from widgets.plot import Plot, add_words, paint, source
-from widgets.quantization.aligned import add_point_hover, layer_figure, layer_range
+from widgets.layer_axis import layer_figure, layer_range
+from widgets.plot import Plot, add_point_hover, add_words, paint, source
 from widgets.quantization.state import Matrix
 
 Measure = Literal["weight", "output", "largest"]

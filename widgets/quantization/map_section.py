@@ -14,12 +14,11 @@ from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
-from widgets.format import format_bytes, format_number, split_bytes
-from widgets.quantization.aligned import percent
+from widgets.format import format_bytes, format_number, split_bytes, typeset_share
 from widgets.quantization.map_plot import MEASURES, UNITS, MapPlot, Measure, value
-from widgets.quantization.sections import Section, heading, section
 from widgets.quantization.sensitivity_plot import BitsPlot, SensitivityPlot
 from widgets.quantization.state import Matrix, QuantizationState
+from widgets.section import Section, heading, section
 from widgets.text import Words
 from widgets.verdict import Verdict
 
@@ -38,7 +37,7 @@ _MEASURE: dict[str, Any] = {
 }
 
 
-class MapSection(Section):
+class MapSection(Section[QuantizationState]):
     """Layers across, projections down; the errors of a cell under the pointer and in the table."""
 
     def __init__(self, desk: Desk) -> None:
@@ -82,7 +81,7 @@ class MapSection(Section):
             self.measure = wanted
 
 
-class SensitivitySection(Section):
+class SensitivitySection(Section[QuantizationState]):
     """One layer quantized at a time, on the layers' axis of the map."""
 
     def __init__(self, desk: Desk) -> None:
@@ -117,7 +116,7 @@ class SensitivitySection(Section):
         return (sensitivity_table(state.sensitivities()),)
 
 
-class MixedSection(Section):
+class MixedSection(Section[QuantizationState]):
     """Bits by layer as the run had them, and what the whole model then weighs and loses."""
 
     def __init__(self, desk: Desk) -> None:
@@ -185,10 +184,10 @@ def map_verdict(
         by_kind.setdefault(cell.projection, []).append(cell.weight_error)
     means = {name: sum(errors) / len(errors) for name, errors in by_kind.items()}
     hardest = max(means, key=lambda name: means[name])
-    text = f"Weights change most in layer {worst.layer} {worst.projection}: by {percent(worst.weight_error)}"
+    text = f"Weights change most in layer {worst.layer} {worst.projection}: by {typeset_share(worst.weight_error)}"
     note = (
-        f"Least in layer {least.layer} {least.projection}: {percent(least.weight_error)}. On average over layers "
-        f"{hardest} changes most, by {percent(means[hardest])}. {part}"
+        f"Least in layer {least.layer} {least.projection}: {typeset_share(least.weight_error)}. On average over layers "
+        f"{hardest} changes most, by {typeset_share(means[hardest])}. {part}"
     )
     return "pending" if live else "none", text, note.strip()
 

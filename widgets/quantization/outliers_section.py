@@ -8,14 +8,13 @@ from typing import Any
 
 from lab.events.quantization_methods import OutlierFeatures
 from widgets.bar_table import Bar, BarRow, BarTable, Column, Series
+from widgets.choice import Choice, Slider, float_slider
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
-from widgets.format import NOTHING, format_number
-from widgets.quantization.aligned import percent
-from widgets.quantization.choice import Choice, Slider, float_slider
+from widgets.format import NOTHING, format_number, typeset_share
 from widgets.quantization.outliers_plot import OWN, PLANTED, OutliersPlot, beyond_threshold
-from widgets.quantization.sections import Section, heading, section
 from widgets.quantization.state import Matrix, QuantizationState
+from widgets.section import Section, heading, section
 from widgets.text import Words
 from widgets.verdict import Verdict
 
@@ -23,7 +22,7 @@ PURE: Series = 2
 MIXED: Series = 3
 
 
-class OutliersSection(Section):
+class OutliersSection(Section[QuantizationState]):
     """Maxima of channels, a threshold of the page's own, the two parts of the product, their errors.
 
     Attributes:
@@ -163,7 +162,9 @@ def _parts(own: OutlierFeatures | None, planted: OutlierFeatures | None, thresho
         for name, count, series in (("INT8", found.channels - apart, PURE), ("floating point", apart, MIXED)):
             share = count / found.channels if found.channels else math.nan
             rows.append(
-                BarRow(label=f"{who}: {name}", bars=[Bar(float(count), series)], cells=[f"{count:,}", percent(share)])
+                BarRow(
+                    label=f"{who}: {name}", bars=[Bar(float(count), series)], cells=[f"{count:,}", typeset_share(share)]
+                )
             )
     return rows
 
@@ -173,7 +174,7 @@ def _errors(own: OutlierFeatures | None, planted: OutlierFeatures | None) -> lis
         BarRow(
             label=who,
             bars=[Bar(v, s) for v, s in ((found.pure_error, PURE), (found.mixed_error, MIXED)) if math.isfinite(v)],
-            cells=[percent(v) if math.isfinite(v) else NOTHING for v in (found.pure_error, found.mixed_error)],
+            cells=[typeset_share(v) if math.isfinite(v) else NOTHING for v in (found.pure_error, found.mixed_error)],
         )
         for found, who in ((own, "own inputs"), (planted, "planted outliers"))
         if found is not None

@@ -14,10 +14,9 @@ from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
 from widgets.format import NOTHING, format_bytes, format_ms, format_number, split_bytes
-from widgets.quantization.aligned import sections
 from widgets.quantization.packed_plot import PackedPlot
-from widgets.quantization.sections import Section, heading, section
 from widgets.quantization.state import DENSE, QuantizationState
+from widgets.section import Section, heading, section, sections
 from widgets.text import Words
 from widgets.token_text import plain_text
 from widgets.verdict import Verdict
@@ -27,7 +26,7 @@ EVEN = 0.02
 _MIB = 1024 * 1024
 
 
-class PackedSection(Section):
+class PackedSection(Section[QuantizationState]):
     """Verdict, race, speed, sizes, words; every figure is MEASURED in this run."""
 
     def __init__(self, desk: Desk) -> None:

@@ -11,8 +11,7 @@ from bokeh.models.annotations import Legend, LegendItem
 
 from lab.events.quantization import ParetoPoint
 from widgets.format import format_bytes, format_number
-from widgets.plot import FONT, Plot, add_words, new_figure, paint, source
-from widgets.quantization.aligned import add_point_hover
+from widgets.plot import FONT, Plot, add_point_hover, add_words, new_figure, paint, source
 from widgets.quantization.method_marks import MARKS, mark_of
 
 FLOOR = 1e-7

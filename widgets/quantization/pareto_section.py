@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from lab.events.quantization import ParetoPoint
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
-from widgets.format import format_bytes, format_number
-from widgets.quantization.aligned import percent
+from widgets.format import format_bytes, format_number, typeset_share
 from widgets.quantization.pareto_plot import ParetoPlot, better_than, frontier, kl, measured
-from widgets.quantization.sections import Section, section
 from widgets.quantization.state import QuantizationState
+from widgets.section import Section, section
 from widgets.text import Words
 from widgets.verdict import Verdict
 
 
-class ParetoSection(Section):
+class ParetoSection(Section[QuantizationState]):
     """The verdict on the run's own setting, the plot, what was skipped, the table."""
 
     def __init__(self, desk: Desk) -> None:
@@ -85,7 +84,7 @@ def _loss(point: ParetoPoint) -> str:
     if found is None:
         return "nothing measured"
     share = found.flips / found.positions if found.positions else math.nan
-    return f"{format_number(found.kl)} nats ({percent(share)} flips)"
+    return f"{format_number(found.kl)} nats ({typeset_share(share)} flips)"
 
 
 def _caption(state: QuantizationState, points: Sequence[ParetoPoint], *, live: bool) -> str:

@@ -7,10 +7,11 @@ from html import escape
 from lab.events import Recording
 from lab.events.quantization import ErrorHistogram
 from widgets.histogram_rows import HistogramRow
+from widgets.numbers import decibels, number
 from widgets.quantization.counted import rows_of
 from widgets.quantization.figures import error_figures
 from widgets.quantization.grid_note import demonstration
-from widgets.quantization.sentences import bits, decibels, number
+from widgets.quantization.sentences import bits
 from widgets.quantization.state import QuantizationState
 
 WIDTH, ROW, TALL = 640, 64, 40

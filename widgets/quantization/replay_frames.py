@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lab.events.quantization_methods import GptqReplay
-from widgets.quantization.aligned import signed
+from widgets.format import typeset_number
 
 Array = npt.NDArray[Any]
 
@@ -80,22 +80,22 @@ def told(frames: Frames, frame: Frame, row: int) -> list[str]:
     replay, step = frames.replay, frame.step
     first, turn = float(frames.original[row, step]), float(frames.at_turn[row, step])
     code, error = float(frames.values[row, step]), float(frames.error[row, step])
-    took = f", {signed(turn)} after taking over errors of columns before it" if abs(turn - first) > 1e-9 else ""
+    took = f", {typeset_number(turn)} after taking over errors of columns before it" if abs(turn - first) > 1e-9 else ""
     said = [
         f"Step {replay.start + step + 1}: column {replay.columns[step]} of the matrix is rounded in all rows. In row "
-        f"{replay.rows[row]}, the marked one, the weight was {signed(first)} at first{took}, and becomes "
-        f"{signed(code)}."
+        f"{replay.rows[row]}, the marked one, the weight was {typeset_number(first)} at first{took}, and becomes "
+        f"{typeset_number(code)}."
     ]
     most = np.abs(frame.pushed[row])
     if step + 1 < frames.steps and most.max() > 0:
         at = int(most.argmax())
         said.append(
-            f"Its error of {signed(error)} is passed on: among the columns shown, {replay.columns[at]} moves most, by "
-            f"{signed(float(frame.pushed[row, at]))}; all later ones together by "
-            f"{signed(float(frames.passed_on[row, step]))}."
+            f"Its error of {typeset_number(error)} is passed on: among the columns shown, {replay.columns[at]} moves "
+            f"most, by {typeset_number(float(frame.pushed[row, at]))}; all later ones together by "
+            f"{typeset_number(float(frames.passed_on[row, step]))}."
         )
     else:
-        said.append(f"Its error of {signed(error)} moves no later column that is shown.")
+        said.append(f"Its error of {typeset_number(error)} moves no later column that is shown.")
     if frames.nearest > 0:
         said.append(
             f"In the end the outputs of these rows have {frames.final / frames.nearest:.2f} of the mean square error "

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from bokeh.models import AdaptiveTicker
 
-from widgets.plot import Plot, add_hover, add_words, paint, source
-from widgets.quantization.aligned import add_point_hover, layer_figure, signed
+from widgets.format import typeset_number
+from widgets.layer_axis import layer_figure
+from widgets.plot import Plot, add_hover, add_point_hover, add_words, paint, source
 from widgets.quantization.replay_frames import Frame, Frames
 
 UP, DOWN = "--lab-series-1", "--lab-series-2"
@@ -63,9 +64,9 @@ class ReplayMap(Plot):
                 cell["x"].append(x + 1)
                 cell["y"].append(y)
                 cell["alpha"].append(round(0.06 + 0.94 * min(1.0, abs(moved) / largest), 2))
-                cell["before"].append(signed(float(frames.original[y, x])))
-                cell["now"].append(signed(float(frame.now[y, x])))
-                cell["moved"].append(signed(moved))
+                cell["before"].append(typeset_number(float(frames.original[y, x])))
+                cell["now"].append(typeset_number(float(frame.now[y, x])))
+                cell["moved"].append(typeset_number(moved))
         self.update(
             {
                 **data,
@@ -75,8 +76,8 @@ class ReplayMap(Plot):
             },
             {"x_range": step_range(width), "y_range": {"start": height - 0.4, "end": -0.6}},
             f"After {frame.step + 1} of {width} columns: the quantized ones moved by up to "
-            f"{signed(_most(frame.moved[:, : frame.step + 1]))}, the others by up to "
-            f"{signed(_most(frame.moved[:, frame.step + 1 :]))}",
+            f"{typeset_number(_most(frame.moved[:, : frame.step + 1]))}, the others by up to "
+            f"{typeset_number(_most(frame.moved[:, frame.step + 1 :]))}",
         )
 
 
@@ -115,8 +116,8 @@ class RowPlot(Plot):
             return {
                 "x": some,
                 "y": [float(now[i - 1]) for i in some],
-                "before": [signed(float(before[i - 1])) for i in some],
-                "now": [signed(float(now[i - 1])) for i in some],
+                "before": [typeset_number(float(before[i - 1])) for i in some],
+                "now": [typeset_number(float(now[i - 1])) for i in some],
             }
 
         self.update(
@@ -166,10 +167,10 @@ class LossPlot(Plot):
         beyond = frames.nearest > 3 * own  # drawn to scale, the climb would be a flat line
         top = 1.5 * own if beyond else max(own, frames.nearest)
         near = abs(frames.nearest - frames.final) < 0.12 * top
-        told = f"round to nearest, all columns: {signed(frames.nearest)}"
+        told = f"round to nearest, all columns: {typeset_number(frames.nearest)}"
         self.update(
             {
-                "gptq": {"x": steps, "y": loss, "words": [signed(v) for v in loss]},
+                "gptq": {"x": steps, "y": loss, "words": [typeset_number(v) for v in loss]},
                 "nearest": {"x": [0, end], "y": [frames.nearest] * 2} if not beyond else {"x": [], "y": []},
                 "final": {"x": [0, end], "y": [frames.final] * 2},
                 "now": {"x": [step + 1], "y": [loss[step]]},
@@ -178,12 +179,12 @@ class LossPlot(Plot):
                     "y": [top if beyond else frames.nearest, frames.final],
                     "text": [
                         f"{told}, beyond the picture" if beyond else told,
-                        f"GPTQ, all columns: {signed(frames.final)}",
+                        f"GPTQ, all columns: {typeset_number(frames.final)}",
                     ],
                     "dy": [-4, 14 if near and frames.nearest >= frames.final else -4],
                 },
             },
             {"x_range": step_range(frames.steps), "y_range": {"start": 0, "end": top * 1.18}},
-            f"After {step + 1} columns the rows’ outputs have an error of {signed(loss[step])}; in the end "
-            f"{signed(frames.final)}, rounded to nearest {signed(frames.nearest)}",
+            f"After {step + 1} columns the rows’ outputs have an error of {typeset_number(loss[step])}; in the end "
+            f"{typeset_number(frames.final)}, rounded to nearest {typeset_number(frames.nearest)}",
         )

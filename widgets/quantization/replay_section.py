@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.events.quantization_methods import GptqReplay
+from widgets.choice import Choice, Slider, whole_slider
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.player import Player
-from widgets.quantization.choice import Choice, Slider, whole_slider
 from widgets.quantization.replay_frames import Frames, told
 from widgets.quantization.replay_plot import DOWN, UP, LossPlot, ReplayMap, RowPlot
-from widgets.quantization.sections import Section, heading, section
 from widgets.quantization.state import QuantizationState
+from widgets.section import Section, heading, section
 from widgets.text import Words
 
 
-class ReplaySection(Section):
+class ReplaySection(Section[QuantizationState]):
     """A map of how far weights moved, one row of them, the loss, and the step in words.
 
     Attributes:

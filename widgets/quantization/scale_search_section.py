@@ -8,20 +8,20 @@ from typing import Any
 
 from lab.events.quantization_methods import ScaleSearch
 from widgets.bar_table import Bar, BarRow, BarTable, Column
+from widgets.choice import Choice
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.format import format_number
-from widgets.quantization.choice import Choice
 from widgets.quantization.search_plot import SearchPlot
-from widgets.quantization.sections import Section, heading, section
 from widgets.quantization.state import QuantizationState
+from widgets.section import Section, heading, section
 from widgets.text import Words
 from widgets.verdict import Verdict
 
 MOST_SHOWN = 8
 
 
-class ScaleSearchSection(Section):
+class ScaleSearchSection(Section[QuantizationState]):
     """Error over r, the protected channels, and what takes the inverse scales."""
 
     def __init__(self, desk: Desk) -> None:

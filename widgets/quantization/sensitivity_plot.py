@@ -8,8 +8,8 @@ from bokeh.models import FixedTicker
 
 from lab.events.quantization import Coverage, Sensitivity
 from widgets.format import format_bytes, format_number
-from widgets.plot import Plot, add_words, paint, source
-from widgets.quantization.aligned import add_point_hover, layer_figure, layer_range
+from widgets.layer_axis import layer_figure, layer_range
+from widgets.plot import Plot, add_point_hover, add_words, paint, source
 
 COLOUR = "--lab-series-3"
 """Of the whole model's error, as everywhere on the page."""

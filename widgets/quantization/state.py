@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from lab.events import Event, Progress, Proof, RunCancelled, RunFailed, RunFinished, RunStarted
-from lab.events.decoding import PromptEncoded
-from lab.events.evaluation import TextsChosen, TextUsed
+from lab.events import Event
 from lab.events.quantization import (
     Coverage,
     ErrorHistogram,
@@ -31,11 +29,19 @@ from lab.events.quantization_methods import (
     ScaleSearch,
 )
 from lab.events.quantization_words import PackedFigures, PackedToken, QuantizedCache
-from lab.events.words import Variant, WordsCompared, WordToken
+from widgets.words.naming import Naming
+from widgets.words.state import WordsState
 
-TASKS = ("layer", "map", "pareto", "words", "packed")
 DENSE = "dense"
 """The name of the variant that is the model itself."""
+NAMING = Naming(
+    base=DENSE,
+    changed="quantized",
+    truths={
+        "packed": "Packed kernels run.",
+        "simulated": "SIMULATED: dequantized numbers run, no memory is saved.",
+    },
+)
 
 
 class Matrix(NamedTuple):
@@ -51,18 +57,19 @@ class Matrix(NamedTuple):
 
 
 @dataclass
-class QuantizationState:
+class QuantizationState(WordsState):
     """The run, indexed for the pictures. Everything here comes from an event.
 
     Attributes:
         worst: by matrix, of the run's own setting.
         map_steps: cells of the map and layers tried alone, in the order in which they came.
         coverage: the newest.
-        words, packed: tokens by variant, in order; `variants` has their labels.
+        packed: tokens by variant, in order; `variants` has their labels.
     """
 
-    started: RunStarted | None = None
-    texts: TextsChosen | None = None
+    TASKS: ClassVar[tuple[str, ...]] = ("layer", "map", "pareto", "words", "packed")
+    naming: ClassVar[Naming] = NAMING
+
     grid: GridNote | None = None
     histograms: list[ErrorHistogram] = field(default_factory=list)
     worst: dict[Matrix, WorstWeights] = field(default_factory=dict)
@@ -78,32 +85,15 @@ class QuantizationState:
     outliers: list[OutlierFeatures] = field(default_factory=list)
     activations: list[ActivationRanges] = field(default_factory=list)
     formats: list[FormatsTable] = field(default_factory=list)
-    prompt: PromptEncoded | None = None
-    variants: dict[str, Variant] = field(default_factory=dict)
-    words: dict[str, list[WordToken]] = field(default_factory=dict)
-    compared: dict[str, WordsCompared] = field(default_factory=dict)
     caches: dict[str, QuantizedCache] = field(default_factory=dict)
     packed: dict[str, list[PackedToken]] = field(default_factory=dict)
     packed_figures: dict[str, PackedFigures] = field(default_factory=dict)
-    progress: Progress | None = None
-    proof: Proof | None = None
-    end: RunFinished | RunCancelled | RunFailed | None = None
 
-    def fold(self, event: Event) -> None:
-        """Take one event in. Events of other kinds change nothing here."""
+    def take(self, event: Event) -> None:
+        """Take in an event of this experiment."""
         match event:
-            case RunStarted():
-                self.started = event
-            case TextsChosen():
-                self.texts = event
             case GridNote():
                 self.grid = event
-            case Progress():
-                self.progress = event
-            case Proof():
-                self.proof = event
-            case RunFinished() | RunCancelled() | RunFailed():
-                self.end = event
             case Coverage():
                 self.coverage = event
             case MapCells() | Sensitivity():
@@ -143,14 +133,6 @@ class QuantizationState:
 
     def _fold_words(self, event: Event) -> None:
         match event:
-            case PromptEncoded():
-                self.prompt = event
-            case Variant():
-                self.variants[event.name] = event
-            case WordToken():
-                self.words.setdefault(event.variant, []).append(event)
-            case WordsCompared():
-                self.compared[event.variant] = event
             case QuantizedCache():
                 self.caches[event.variant] = event
             case PackedToken():
@@ -158,17 +140,7 @@ class QuantizationState:
             case PackedFigures():
                 self.packed_figures[event.variant] = event
             case _:
-                pass
-
-    def param(self, name: str, default: Any) -> Any:
-        """A parameter of the run on screen."""
-        return self.started.card.params.get(name, default) if self.started else default
-
-    @property
-    def task(self) -> str:
-        """What the run does: one of `TASKS`."""
-        task = str(self.param("task", "layer"))
-        return task if task in TASKS else "layer"
+                super().take(event)
 
     @property
     def steps(self) -> int:
@@ -179,7 +151,7 @@ class QuantizationState:
             case "pareto":
                 return len(self.pareto)
             case "words":
-                return max((len(row) for row in self.words.values()), default=0)
+                return self.word_steps
             case "packed":
                 return max((len(row) for row in self.packed.values()), default=0)
             case _:
@@ -215,7 +187,3 @@ class QuantizationState:
     def sensitivities(self, upto: int | None = None) -> list[Sensitivity]:
         """The layers tried alone up to step `upto` of the map."""
         return [s for s in self.map_steps[: None if upto is None else upto + 1] if isinstance(s, Sensitivity)]
-
-    def text(self, role: str) -> TextUsed | None:
-        """The text of a role: "calibration" or "held-out"."""
-        return next((t for t in self.texts.texts if t.role == role), None) if self.texts else None

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from lab.experiments.quantization.choices import KINDS
+from widgets.asked import Answer, Asked
 from widgets.bar_table import Bar, BarRow, BarTable, Column
 from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
 from widgets.format import format_bytes, format_count
-from widgets.quantization.asked import Answer, Asked
-from widgets.quantization.sections import Section, heading, section
-from widgets.quantization.sentences import bits, number
+from widgets.numbers import number
+from widgets.quantization.sentences import bits
 from widgets.quantization.state import QuantizationState
+from widgets.quantization.storage_fields import DEFAULTS, MOST_IN_LINK, PASTE, SCHEMA, from_link, question_of
+from widgets.section import Section, heading, section
 from widgets.text import Words
 
-DEFAULTS: dict[str, Any] = {
-    "model": "count",
-    "billions": 7.0,
-    "bits": 4,
-    "group_size": "128",
-    "kind": "absmax",
-    "scale_format": "float16",
-    "dense_bits": "16",
-}
 PARTS = ("code_bytes", "scale_bytes", "zero_bytes", "dense_bytes")
 
 
-class StorageSection(Section):
+class StorageSection(Section[QuantizationState]):
     """Controls, the sum, and what it is made of. DERIVED: nothing is loaded for it."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self.values = dict(DEFAULTS)
         self._asked = Asked(desk, "storage", _checked)
-        self._controls = Controls(schema=_SCHEMA, values=self.values)
+        self._controls = Controls(schema=SCHEMA, values=self.values)
         self._controls.add_class("lab-inline")
         self._controls.on_values(self._chosen)
         self._figures = FigureRow()
@@ -54,26 +47,23 @@ class StorageSection(Section):
 
     def question(self) -> dict[str, Any]:
         """What is asked."""
-        v = self.values
-        asked: dict[str, Any] = {
-            "model": v["model"],
-            "bits": int(v["bits"]),
-            "group_size": int(v["group_size"]),
-            "kind": v["kind"],
-            "scale_format": v["scale_format"],
-            "dense_bits": int(v["dense_bits"]),
-        }
-        return {**asked, "weights": round(v["billions"] * 1e9)} if v["model"] == "count" else asked
+        return question_of(self.values)
 
     def _chosen(self, values: dict[str, Any]) -> None:
         with self._desk.lock:
             self.values.update({k: v for k, v in values.items() if k in DEFAULTS})
         self._desk.touch()
 
+    @property
+    def _empty(self) -> bool:
+        """Whether nothing was pasted yet."""
+        return self.values["model"] == "config" and not self.values["config"].strip()
+
     def settle(self, state: QuantizationState) -> None:
         """Ask for the sum of the values on screen."""
         del state
-        self._asked.ask(self.question())
+        if not self._empty:
+            self._asked.ask(self.question())
 
     def reset(self) -> None:
         """The model may be another."""
@@ -82,9 +72,11 @@ class StorageSection(Section):
     def render(self, state: QuantizationState, upto: int, *, live: bool) -> None:
         """Draw the sum; while an answer is on its way, the last one stays."""
         del state, upto
-        answer = self._asked.ask(self.question()) or self._asked.last
         self._controls.set_values(self.values)
-        why = self._asked.why_not(self.question())
+        answer = None if self._empty else self._asked.ask(self.question()) or self._asked.last
+        why = PASTE if self._empty else self._asked.why_not(self.question())
+        for widget in (self._figures, self._bars, self._table):
+            (widget.add_class if answer is None or why else widget.remove_class)("lab-off")
         if answer is None or why:
             self._words.say(("p", why or "Waiting for the sum."))
             return
@@ -101,21 +93,19 @@ class StorageSection(Section):
         return [storage_table(self._asked.last)] if self._asked.last else []
 
     def link(self) -> dict[str, Any]:
-        """What differs from the defaults."""
-        return {f"size_{k}": v for k, v in self.values.items() if v != DEFAULTS[k]}
+        """What differs from the defaults; of a config that was counted the keys that were read, not all of its text."""
+        values = dict(self.values)
+        if values["model"] == "config":
+            known = None if self._empty else self._asked.known(self.question())
+            read = json.dumps(known["read"]) if known and known.get("read") else values["config"]
+            values["config"] = read if len(read) <= MOST_IN_LINK else ""
+        else:
+            values["config"] = ""
+        return {f"size_{k}": v for k, v in values.items() if v != DEFAULTS[k]}
 
     def restore(self, settings: dict[str, Any]) -> None:
         """Take values from a link where they are within the limits."""
-        for name, field in _SCHEMA["properties"].items():
-            value = settings.get(f"size_{name}")
-            if "enum" in field:
-                fits = isinstance(value, str) and value in field["enum"]
-            else:
-                number_like = isinstance(value, int | float) and not isinstance(value, bool)
-                fits = number_like and field["minimum"] <= value <= field["maximum"]
-                fits = fits and (field["type"] == "number" or isinstance(value, int))
-            if fits:
-                self.values[name] = value
+        self.values.update(from_link(settings))
 
 
 def gigabytes(count: float) -> str:
@@ -165,7 +155,7 @@ def storage_words(answer: Answer) -> list[str]:
     said = f"{answer['name']}: {' + '.join(parts)}, against {gigabytes(whole['before_bytes'])}."
     dense = [f"{k['kind']}: {k['dense']}" for k in answer["kinds"] if k.get("dense")]
     left = f"Left dense: {'; '.join(dense)}." if dense else ""
-    return [text for text in (said, left) if text]
+    return [text for text in (said, left, *answer.get("notes", ())) if text]
 
 
 def storage_table(answer: Answer) -> Table:
@@ -198,40 +188,5 @@ def _checked(answer: Answer) -> Answer:
         for name in (*PARTS, "weights", "bytes", "before_bytes"):
             format_count(kind[name])
         number(kind["bits_per_weight"])
-    return {**answer, "name": str(answer["name"])}
-
-
-def _choose(title: str, values: dict[str, str], default: str, hint: str = "segmented") -> dict[str, Any]:
-    return {
-        "type": "string",
-        "title": title,
-        "enum": list(values),
-        "labels": list(values.values()),
-        "default": default,
-        "hint": hint,
-        "group": "main",
-    }
-
-
-def _slide(title: str, kind: str, low: float, high: float, default: float, **more: Any) -> dict[str, Any]:
-    field = {"type": kind, "title": title, "minimum": low, "maximum": high, "default": default, "hint": "slider"}
-    return {**field, "group": "main", **more}
-
-
-_SCHEMA: dict[str, Any] = {
-    "properties": {
-        "model": _choose(
-            "Model",
-            {"this": "this one", "llama-2-7b": "Llama 2 7B", "count": "any number of weights"},
-            "count",
-            "select",
-        ),
-        "billions": _slide("Weights", "number", 0.1, 100.0, 7.0, step=0.1, unit="billion", when={"model": "count"}),
-        "bits": _slide("Bits", "integer", 2, 8, 4, unit="bits"),
-        "group_size": _choose("Group size", {s: s for s in ("16", "32", "64", "128", "256", "512")}, "128", "slider"),
-        "kind": _choose("Levels", {str(k): v for k, v in KINDS.items()}, "absmax", "select")
-        | {"when": {"model": ["this", "llama-2-7b"]}},
-        "scale_format": _choose("Scales", {"float16": "2 bytes", "float32": "4 bytes"}, "float16"),
-        "dense_bits": _choose("Dense", {"8": "8 bits", "16": "16 bits", "32": "32 bits"}, "16"),
-    }
-}
+    notes = [str(note) for note in answer.get("notes", ())]
+    return {**answer, "name": str(answer["name"]), "notes": notes}

@@ -8,8 +8,9 @@ from lab.events.speculative import DraftRanked
 from widgets.bar_table import Bar, BarRow, BarTable, Column, Line
 from widgets.data_table import DataTable
 from widgets.format import NOTHING, format_bytes
+from widgets.section import section
 from widgets.speculative.figures import EVEN, ratio, tone
-from widgets.speculative.sections import Q, section
+from widgets.speculative.sections import Q
 from widgets.speculative.state import SpeculativeState
 from widgets.speculative.tables import draft_table
 from widgets.text import Words

@@ -7,10 +7,10 @@ import ipywidgets as ipw
 from widgets.data_table import DataTable
 from widgets.figure import FigureRow
 from widgets.format import format_ms
+from widgets.section import heading, section
 from widgets.speculative.depth_plot import CROWDED, DepthPlot
 from widgets.speculative.figures import EVEN, details, verdict
 from widgets.speculative.race_plot import PLAIN, SPECULATIVE, Race, RacePlot, race_of
-from widgets.speculative.sections import heading, section
 from widgets.speculative.state import SpeculativeState
 from widgets.speculative.tables import figure_table, plain_table
 from widgets.text import Words

@@ -10,8 +10,8 @@ from widgets.data_table import DataTable
 from widgets.experiment import Desk
 from widgets.format import format_ms
 from widgets.round_rows import RoundRows
+from widgets.section import heading, section
 from widgets.speculative import sentences
-from widgets.speculative.sections import heading, section
 from widgets.speculative.state import SpeculativeState, Spot
 from widgets.speculative.tables import round_table
 from widgets.speculative.trace_section import TraceSection

@@ -1,15 +1,12 @@
-"""Small helpers that all sections of the page use."""
+"""Colours and rows that all sections of the page use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import ipywidgets as ipw
-
 from lab.events.speculative import Share
 from widgets.bar_table import Bar, BarRow, Column, Series
 from widgets.speculative.sentences import share
-from widgets.text import Words
 from widgets.token_text import visible
 
 P: Series = 1
@@ -17,19 +14,6 @@ Q: Series = 2
 RESIDUAL: Series = 5
 """Series of the model's p, the draft's q, and the residual: the same colours all over the page."""
 SHARE_COLUMNS = (Column("model p", P), Column("draft q", Q), Column("residual", RESIDUAL))
-
-
-def section(*children: ipw.Widget) -> ipw.VBox:
-    """One section of the picture, with a line above it."""
-    box = ipw.VBox(list(children))
-    box.add_class("lab-section")
-    return box
-
-
-def heading(title: str, words: str = "") -> Words:
-    """A section's heading."""
-    lines = (("h2", title), ("p", words)) if words else (("h2", title),)
-    return Words(*lines, css_class="lab-heading")
 
 
 def share_rows(shares: Sequence[Share], kinds: dict[int, str], *, only_p: bool = False) -> list[BarRow]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from lab.events import Event, Progress, Proof, RunCancelled, RunFailed, RunFinished, RunStarted
-from lab.events.decoding import PromptEncoded
+from lab.events import Event
 from lab.events.speculative import (
     DraftRanked,
     DraftReady,
@@ -21,6 +20,7 @@ from lab.events.speculative import (
     SweepPoint,
     TrialPoint,
 )
+from widgets.run_state import TaskState
 from widgets.token_text import plain_text
 
 OWN = ("resampled", "bonus", "plain")
@@ -65,11 +65,11 @@ class Counts:
 
 
 @dataclass
-class SpeculativeState:
+class SpeculativeState(TaskState):
     """The run, indexed for the pictures. Everything here comes from an event."""
 
-    started: RunStarted | None = None
-    prompt: PromptEncoded | None = None
+    TASKS: ClassVar[tuple[str, ...]] = ("decode", "sweep", "drafts", "trial")
+
     ready: DraftReady | None = None
     first: FirstToken | None = None
     rounds: list[SpeculativeRound] = field(default_factory=list)
@@ -79,17 +79,10 @@ class SpeculativeState:
     drafts: list[DraftRanked] = field(default_factory=list)
     identity: IdentityShown | None = None
     trial: list[TrialPoint] = field(default_factory=list)
-    progress: Progress | None = None
-    proof: Proof | None = None
-    end: RunFinished | RunCancelled | RunFailed | None = None
 
-    def fold(self, event: Event) -> None:
-        """Take one event in. Events of other kinds change nothing here."""
+    def take(self, event: Event) -> None:
+        """Take in an event of this experiment."""
         match event:
-            case RunStarted():
-                self.started = event
-            case PromptEncoded():
-                self.prompt = event
             case DraftReady():
                 self.ready = event
             case FirstToken():
@@ -108,24 +101,8 @@ class SpeculativeState:
                 self.identity = event
             case TrialPoint():
                 self.trial.append(event)
-            case Progress():
-                self.progress = event
-            case Proof():
-                self.proof = event
-            case RunFinished() | RunCancelled() | RunFailed():
-                self.end = event
             case _:
                 pass
-
-    def param(self, name: str, default: Any) -> Any:
-        """A parameter of the run on screen."""
-        return self.started.card.params.get(name, default) if self.started else default
-
-    @property
-    def task(self) -> str:
-        """What the run does: "decode", "sweep", "drafts" or "trial"."""
-        task = str(self.param("task", "decode"))
-        return task if task in ("decode", "sweep", "drafts", "trial") else "decode"
 
     @property
     def greedy(self) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from widgets.data_table import DataTable
+from widgets.section import section
 from widgets.speculative.figures import EVEN, spoken, tone
-from widgets.speculative.sections import section
 from widgets.speculative.state import SpeculativeState
 from widgets.speculative.sweep_plot import SweepPlot, best_of
 from widgets.speculative.tables import sweep_table

@@ -15,9 +15,10 @@ from widgets.experiment import Desk
 from widgets.figure import FigureRow
 from widgets.gauge import Gauge
 from widgets.kind_legend import KindLegend
+from widgets.section import section
 from widgets.speculative import sentences
 from widgets.speculative.figures import headline
-from widgets.speculative.sections import SHARE_COLUMNS, section, share_rows
+from widgets.speculative.sections import SHARE_COLUMNS, share_rows
 from widgets.speculative.state import FIRST, SpeculativeState, Spot, reading_order
 from widgets.speculative.tables import share_table, token_table
 from widgets.text import Words

@@ -11,8 +11,9 @@ from lab.events.speculative import TrialPoint, chi_square_in_words
 from widgets.bar_table import Bar, BarRow, BarTable, Column, Series
 from widgets.data_table import DataTable
 from widgets.figure import FigureRow
+from widgets.section import heading, section
 from widgets.speculative.figures import identity_figures, trial_figures
-from widgets.speculative.sections import SHARE_COLUMNS, heading, section, share_rows
+from widgets.speculative.sections import SHARE_COLUMNS, share_rows
 from widgets.speculative.state import SpeculativeState
 from widgets.speculative.tables import pair_table, share_table, trial_table
 from widgets.speculative.trial_plot import RED, TrialPlot

@@ -7,10 +7,11 @@ from typing import Any
 
 import ipywidgets as ipw
 
-from lab.events import Event, ModelFacts
+from lab.events import ModelFacts
 from lab.experiments.speculative.params import DRAFT_TITLES, MAX_GAMMA
 from widgets.experiment import Desk, Table
 from widgets.format import format_bytes
+from widgets.run_views import RunViews
 from widgets.speculative import lesson, tables
 from widgets.speculative.drafts_section import DraftsSection
 from widgets.speculative.pay_section import PaySection
@@ -20,7 +21,6 @@ from widgets.speculative.state import SpeculativeState, Spot
 from widgets.speculative.sweep_section import SweepSection
 from widgets.speculative.trace_section import TraceSection
 from widgets.speculative.trial_section import TrialSection
-from widgets.text import Words
 
 INTROS = {
     "decode": "A cheap draft proposes tokens. The model reads all of them in one pass, keeps those that agree with it, "
@@ -34,18 +34,13 @@ INTROS = {
 }
 
 
-class SpeculativeViews:
+class SpeculativeViews(RunViews[SpeculativeState]):
     """All pictures of one run, drawn from one state. Steps are rounds, or the points of the other tasks."""
 
-    step_unit = "round"
-
     def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self.state = SpeculativeState()
-        self._example: dict[str, Any] | None = None
+        super().__init__(desk, SpeculativeState)
         self._keep_lock = False
         self._task = ""
-        self._intro = Words(css_class="lab-intro")
         self._trace = TraceSection(desk)
         self._rounds = RoundsSection(desk, self._trace)
         self._pay = PaySection()
@@ -69,34 +64,12 @@ class SpeculativeViews:
 
     def reset(self) -> None:
         """Forget the run."""
-        self.state = SpeculativeState()
+        super().reset()
         self._trace.reset(keep_lock=self._keep_lock)
         self._keep_lock = False
 
-    def fold(self, event: Event) -> None:
-        """Take one event in."""
-        self.state.fold(event)
-
-    def settle(self) -> None:
-        """Ask for the worked example; it is recorded with the run."""
-        self._desk.ask("worked_example", {}, self._take_example, of_run=False)
-
-    def _take_example(self, answer: dict[str, Any] | None, why: str) -> None:
-        del why
-        if answer is not None:
-            with self._desk.lock:
-                self._example = answer
-            self._desk.touch()
-
-    def steps(self) -> int:
-        """Rounds so far, or points of the other tasks."""
-        return self.state.steps
-
-    def planned_steps(self) -> int:
-        """How many steps a living run will have, as far as can be told now."""
-        state, steps = self.state, self.state.steps
-        if state.end is not None:
-            return steps
+    def planned(self, steps: int) -> int:
+        state = self.state
         match state.task:
             case "sweep":
                 told = state.progress.total if state.progress else MAX_GAMMA
@@ -126,8 +99,7 @@ class SpeculativeViews:
         task = state.task
         self._choose(task)
         self._intro.say(*(("p", text) for text in _intro(state)))
-        last = state.steps - 1
-        upto = last if self._desk.cursor.step is None else min(self._desk.cursor.step, last)
+        upto = self.upto()
         match task:
             case "sweep":
                 self._sweep.render(state, upto, live=live)

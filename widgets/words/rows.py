@@ -1,4 +1,4 @@
-"""The words of a dense and of a quantized row side by side: pairs, verdict, figures, candidates."""
+"""The words of the base and of a changed model side by side: pairs, verdict, figures, candidates."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lab.events.decoding import Candidate
-from lab.events.words import Variant, WordCompared, WordsCompared, WordToken
+from lab.events.words import WordCompared, WordsCompared, WordToken
 from widgets.bar_table import Bar, BarRow, Series
-from widgets.format import NOTHING, format_number
-from widgets.quantization.aligned import percent
-from widgets.quantization.state import DENSE, QuantizationState
+from widgets.format import NOTHING, format_number, typeset_share
 from widgets.token_text import quoted, visible
 from widgets.word_pairs import Pair, Word
+from widgets.words.naming import Naming
+from widgets.words.state import WordsState
 
 P: Series = 1
 Q: Series = 2
-"""Series of the dense model's probabilities and of the quantized one's."""
+"""Series of the base's probabilities and of the changed model's."""
 MOST_SHOWN = 12
 
 
@@ -28,19 +28,14 @@ def probability(value: float) -> str:
     return "<0.001" if 0 < value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
 
-def others(state: QuantizationState) -> list[Variant]:
-    """The variants beside the dense model, in the order in which they came."""
-    return [v for v in state.variants.values() if v.name != DENSE]
-
-
-def pairs(state: QuantizationState, name: str, upto: int) -> list[Pair]:
+def pairs(state: WordsState, name: str, upto: int) -> list[Pair]:
     """Both rows up to new token `upto`, place by place."""
-    dense, other = (state.words.get(row, [])[: upto + 1] for row in (DENSE, name))
+    base, other = state.both(name, upto)
     compared = {w.index: w for w in state.compared[name].words} if name in state.compared else {}
     most = max((w.kl for w in compared.values() if math.isfinite(w.kl)), default=0.0)
     found = []
-    for place in range(max(len(dense), len(other))):
-        upper = dense[place] if place < len(dense) else None
+    for place in range(max(len(base), len(other))):
+        upper = base[place] if place < len(base) else None
         lower = other[place] if place < len(other) else None
         seen = compared.get(place)
         same = upper.token_id == lower.token_id if upper and lower else None
@@ -50,43 +45,47 @@ def pairs(state: QuantizationState, name: str, upto: int) -> list[Pair]:
                 Word(lower.text, probability(lower.p)) if lower else None,
                 same,
                 seen.kl / most if seen and most > 0 and math.isfinite(seen.kl) else None,
-                _pair_words(place, upper, lower, seen),
+                _pair_words(state.naming, place, upper, lower, seen),
             )
         )
     return found
 
 
-def _pair_words(place: int, upper: WordToken | None, lower: WordToken | None, seen: WordCompared | None) -> str:
+def _pair_words(
+    naming: Naming, place: int, upper: WordToken | None, lower: WordToken | None, seen: WordCompared | None
+) -> str:
     parts = [f"new token {place + 1}"]
-    parts += [f"{who} {quoted(t.text)} p {probability(t.p)}" for who, t in (("dense", upper), ("other", lower)) if t]
+    parts += [
+        f"{who} {quoted(t.text)} p {probability(t.p)}" for who, t in ((naming.base, upper), ("other", lower)) if t
+    ]
     if upper and lower:
         parts.append("the same token" if upper.token_id == lower.token_id else "another token")
     if seen:
-        parts.append(f"KL(dense ‖ quantized) {format_number(seen.kl)} nats on the dense text")
+        parts.append(f"{naming.kl} {format_number(seen.kl)} nats on the {naming.base} text")
     return ", ".join(parts)
 
 
-def first_difference(state: QuantizationState, name: str, upto: int) -> int | None:
+def first_difference(state: WordsState, name: str, upto: int) -> int | None:
     """The first place at which both rows differ up to `upto`; None where there is none so far."""
-    dense, other = (state.words.get(row, [])[: upto + 1] for row in (DENSE, name))
-    for place, (a, b) in enumerate(zip(dense, other, strict=False)):
+    base, other = state.both(name, upto)
+    for place, (a, b) in enumerate(zip(base, other, strict=False)):
         if a.token_id != b.token_id:
             return place
     return None
 
 
-def verdict(state: QuantizationState, name: str, upto: int, *, live: bool) -> tuple[str, str, list[str]]:
+def verdict(state: WordsState, name: str, upto: int, *, live: bool) -> tuple[str, str, list[str]]:
     """Tone, heading and notes of one variant."""
     variant = state.variants.get(name)
-    dense, other = (state.words.get(row, [])[: upto + 1] for row in (DENSE, name))
-    both = min(len(dense), len(other))
-    notes = [_truth(variant)] + (list(variant.notes) if variant else [])
+    base, other = state.both(name, upto)
+    both = min(len(base), len(other))
+    notes = [state.naming.truth(variant)] + (list(variant.notes) if variant else [])
     if not both:
-        text = "The dense model writes first." if live else "No words to compare."
+        text = f"The {state.naming.base} model writes first." if live else "No words to compare."
         return "pending" if live else "none", text, notes
     at = first_difference(state, name, upto)
     if at is not None:
-        text = f"First other word at new token {at + 1}: {quoted(other[at].text)} instead of {quoted(dense[at].text)}"
+        text = f"First other word at new token {at + 1}: {quoted(other[at].text)} instead of {quoted(base[at].text)}"
         notes.insert(0, "From there on the rows have different texts before them and need not meet again.")
         return "pending" if live else "bad", text, notes
     some = f"{both:,} new token{'s' if both != 1 else ''}"
@@ -95,16 +94,8 @@ def verdict(state: QuantizationState, name: str, upto: int, *, live: bool) -> tu
     return "good", f"The same words, {some}", notes
 
 
-def _truth(variant: Variant | None) -> str:
-    if variant is None or variant.truth == "dense":
-        return ""
-    if variant.truth == "packed":
-        return f"{variant.label}. Packed kernels run."
-    return f"{variant.label}. SIMULATED: dequantized numbers run, no memory is saved."
-
-
-def figures(found: WordsCompared | None) -> list[dict[str, Any]]:
-    """What the dense text is worth to the other model."""
+def figures(found: WordsCompared | None, naming: Naming) -> list[dict[str, Any]]:
+    """What the base's text is worth to the other model."""
     words = found.words if found else ()
     flips = sum(w.flipped for w in words)
     ratios = [math.log(w.q / w.p) for w in words if w.p > 0 and w.q > 0]
@@ -114,17 +105,17 @@ def figures(found: WordsCompared | None) -> list[dict[str, Any]]:
         {
             "id": "words_kl",
             "value": format_number(found.mean_kl) if found else "",
-            "unit": "nats, KL(dense ‖ quantized)",
+            "unit": f"nats, {naming.kl}",
             "badge": "MEASURED",
             "note": f"most at {quoted(worst.text, 20)}: {format_number(worst.kl)}" if worst else "",
-            "title": "Mean over the positions of the dense text, which both models read.",
+            "title": f"Mean over the positions of the {naming.base} text, which both models read.",
         },
         {
             "id": "words_flips",
             "value": f"{flips:,}" if found else "",
             "unit": f"flips of {len(words):,}" if found else "flips",
             "badge": "MEASURED",
-            "note": percent(flips / len(words)) if words else "",
+            "note": typeset_share(flips / len(words)) if words else "",
             "title": "Positions at which the most probable next token is another one.",
         },
         {
@@ -132,13 +123,13 @@ def figures(found: WordsCompared | None) -> list[dict[str, Any]]:
             "value": f"{ratio:.2f}" if ratio is not None else "",
             "unit": "× as probable",
             "badge": "DERIVED",
-            "note": "each dense token, geometric mean" if ratio is not None else "",
-            "title": "How probable the dense model's own words are to the other one.",
+            "note": f"each {naming.base} token, geometric mean" if ratio is not None else "",
+            "title": f"How probable the {naming.base} model's own words are to the other one.",
         },
     ]
 
 
-def different_rows(found: WordsCompared | None) -> list[BarRow]:
+def different_rows(found: WordsCompared | None, naming: Naming) -> list[BarRow]:
     """The most different tokens first."""
     if found is None:
         return []
@@ -154,17 +145,17 @@ def different_rows(found: WordsCompared | None) -> list[BarRow]:
                 format_number(w.kl),
                 visible(w.top[0].text)[:14] if w.flipped and w.top else "the same",
             ],
-            title=f"new token {w.index + 1}, id {w.token_id}: KL(dense ‖ quantized) {format_number(w.kl)} nats",
+            title=f"new token {w.index + 1}, id {w.token_id}: {naming.kl} {format_number(w.kl)} nats",
         )
         for w in shown
     ]
 
 
-def candidate_rows(dense: WordToken | None, other: WordCompared | None) -> list[BarRow]:
+def candidate_rows(base: WordToken | None, other: WordCompared | None) -> list[BarRow]:
     """The most probable tokens of both models at one place; "–" where a model does not name it among its own."""
-    if dense is None or other is None:
+    if base is None or other is None:
         return []
-    p, q = _chances(dense.top), _chances(other.top)
+    p, q = _chances(base.top), _chances(other.top)
     p.setdefault(other.token_id, (other.text, other.p))
     q.setdefault(other.token_id, (other.text, other.q))
     texts = {token: text for token, (text, _) in {**q, **p}.items()}
@@ -185,10 +176,10 @@ def _chances(top: Sequence[Candidate]) -> dict[int, tuple[str, float]]:
     return {c.token_id: (c.text, math.exp(min(c.log_prob, 0.0))) for c in top}
 
 
-def variant_rows(state: QuantizationState) -> list[BarRow]:
-    """Every variant with its mean divergence and where its words part from the dense ones."""
+def variant_rows(state: WordsState) -> list[BarRow]:
+    """Every variant with its mean divergence and where its words part from the base's."""
     rows = []
-    for variant in others(state):
+    for variant in state.others:
         found: WordsCompared | None = state.compared.get(variant.name)
         if found is None:
             rows.append(BarRow(label=variant.label, note="not compared yet"))

@@ -1,48 +1,54 @@
-"""Which words change? The same prompt by the dense model and by a quantized one, two rows on one axis."""
+"""Which words change? The same prompt by the base and by a changed model, two rows on one axis."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, TypeVar
+
+import ipywidgets as ipw
 
 from widgets.bar_table import BarTable, Column
 from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
-from widgets.quantization.aligned import choose_children, sections
-from widgets.quantization.cache_part import CachePart
-from widgets.quantization.sections import Section, heading, section
-from widgets.quantization.state import DENSE, QuantizationState
-from widgets.quantization.word_rows import (
+from widgets.section import Section, choose_children, heading, section, sections
+from widgets.text import Words
+from widgets.token_text import plain_text, quoted
+from widgets.verdict import Verdict
+from widgets.word_pairs import WordPairs
+from widgets.words.naming import Naming
+from widgets.words.rows import (
     P,
     Q,
     by_index,
     candidate_rows,
     different_rows,
     figures,
-    others,
     pairs,
     variant_rows,
     verdict,
 )
-from widgets.text import Words
-from widgets.token_text import plain_text, quoted
-from widgets.verdict import Verdict
-from widgets.word_pairs import WordPairs
+from widgets.words.state import WordsState
+
+S = TypeVar("S", bound=WordsState)
 
 
-class WordsSection(Section):
-    """Two rows, the most different words first, one word explained, and the quantized cache.
+class WordsSection(Section[S]):
+    """Two rows, the most different words first, and one word explained. A page's own class sets `naming`.
 
     Attributes:
-        variant: whose row stands below the dense one; "" takes the first.
+        naming: what the two models are called; that of the page's state.
+        variant: whose row stands below the base's; "" takes the first.
         hover, locked: the place pointed at, and the one that a click holds.
     """
 
+    naming: ClassVar[Naming]
+
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
+        naming = self.naming
         self.variant = ""
         self.hover: int | None = None
         self.locked: int | None = None
@@ -50,7 +56,10 @@ class WordsSection(Section):
         self._choice = Controls(schema={"properties": {}})
         self._choice.on_values(self._chosen)
         self._choice.add_class("lab-inline")
-        self._pairs = WordPairs(label="Dense row above, quantized row below", empty="No tokens yet. Press Run.")
+        self._pairs = WordPairs(
+            label=f"{naming.base.capitalize()} row above, {naming.changed} row below",
+            empty="No tokens yet. Press Run.",
+        )
         self._pairs.on_hover(self._point)
         self._pairs.on_lock(self._hold)
         self._legend = Words(css_class="lab-caption")
@@ -63,22 +72,21 @@ class WordsSection(Section):
         self._candidates = BarTable(label="What could stand here", first="token", picture="candidates")
         self._caption = Words(css_class="lab-caption")
         self._compared = DataTable(summary="Table of all words")
-        self._cache = CachePart()
         self._rows = section(
             self._verdict, self._choice, self._pairs, self._legend, self._texts, self._figures, self._table
         )
         self._beside = section(
             heading(
                 "All variants beside one another",
-                "MEASURED: KL(dense ‖ quantized) on the dense text, which all of them read.",
+                f"MEASURED: {naming.kl} on the {naming.base} text, which all of them read.",
             ),
             self._all,
         )
         self._most = section(
             heading(
                 "Most different first",
-                "MEASURED. Both models read the dense text; at each place their next tokens are compared over the "
-                "whole vocabulary: KL(dense ‖ quantized).",
+                f"MEASURED. Both models read the {naming.base} text; at each place their next tokens are compared "
+                f"over the whole vocabulary: {naming.kl}.",
             ),
             self._different,
             self._why,
@@ -107,12 +115,12 @@ class WordsSection(Section):
             self.locked = place
         self._desk.touch()
 
-    def shown(self, state: QuantizationState) -> str:
+    def shown(self, state: S) -> str:
         """The variant on screen: the chosen one if the run has it, else the first."""
-        names = [v.name for v in others(state)]
+        names = [v.name for v in state.others]
         return self.variant if self.variant in names else names[0] if names else ""
 
-    def place(self, state: QuantizationState, upto: int) -> int | None:
+    def place(self, state: S, upto: int) -> int | None:
         """The word that is explained: pointed at, locked, else the most different one up to `upto`."""
         found = state.compared.get(self.shown(state))
         there = by_index(found.words) if found else {}
@@ -122,7 +130,7 @@ class WordsSection(Section):
         ranked = [found.words[i].index for i in found.order if 0 <= i < len(found.words)] if found else []
         return next((place for place in ranked if place <= upto), None)
 
-    def render(self, state: QuantizationState, upto: int, *, live: bool) -> None:
+    def render(self, state: S, upto: int, *, live: bool) -> None:
         name = self.shown(state)
         found = state.compared.get(name)
         place = self.place(state, upto)
@@ -132,27 +140,34 @@ class WordsSection(Section):
         self._pairs.show(pairs(state, name, upto), selected=place, locked=self.locked)
         self._legend.say(("p", _legend(state, name)))
         self._texts.say(*_texts(state, name, upto))
-        self._figures.show(figures(found))
+        self._figures.show(figures(found, self.naming))
         self._all.show(variant_rows(state), (Column("KL, nats", Q), Column("words part at")))
         self._different.show(
-            different_rows(found),
-            (Column("dense p", P), Column("other q", Q), Column("KL"), Column("top now")),
+            different_rows(found, self.naming),
+            (Column(f"{self.naming.base} p", P), Column("other q", Q), Column("KL"), Column("top now")),
             most=1.0,
             empty="The comparison follows when both rows are written." if live else "Nothing was compared.",
         )
         self._explain(state, name, place)
-        if name in state.caches:
-            self._cache.render(state.caches[name])
         if not live:
             self._table.show(row_table(state, name))
             self._compared.show(compared_table(state, name))
         parts = [self._rows, self._most]
-        parts += [self._beside] if len(others(state)) > 1 else []
-        parts += [self._cache.widget] if name in state.caches else []
-        choose_children(self.widget, parts)
+        parts += [self._beside] if len(state.others) > 1 else []
+        choose_children(self.widget, [*parts, *self.more(state, name)])
 
-    def _show_choice(self, state: QuantizationState, name: str) -> None:
-        there = others(state)
+    def more(self, state: S, name: str) -> Sequence[ipw.Widget]:
+        """Sections below these for the variant on screen, drawn now; a page's own class says which."""
+        del state, name
+        return ()
+
+    def more_tables(self, state: S) -> Sequence[Table]:
+        """The data behind them."""
+        del state
+        return ()
+
+    def _show_choice(self, state: S, name: str) -> None:
+        there = state.others
         if len(there) < 2:
             self._choice.add_class("lab-off")
             return
@@ -168,11 +183,11 @@ class WordsSection(Section):
         }
         self._choice.update(schema={"properties": {"variant": field}}, values={"variant": name})
 
-    def _explain(self, state: QuantizationState, name: str, place: int | None) -> None:
+    def _explain(self, state: S, name: str, place: int | None) -> None:
         """What could stand at one place, by both models."""
         found = state.compared.get(name)
         other = by_index(found.words).get(place) if found and place is not None else None
-        dense = next((t for t in state.words.get(DENSE, []) if t.index == place), None)
+        base = next((t for t in state.words.get(self.naming.base, []) if t.index == place), None)
         if other is None:
             self._why.say()
             self._caption.say()
@@ -185,18 +200,20 @@ class WordsSection(Section):
             )
             self._why.say(
                 ("h2", f"New token {other.index + 1}, {quoted(other.text)}: {flipped}"),
-                ("p", f"KL(dense ‖ quantized) = {other.kl:.4f} nats here.{hint}"),
+                ("p", f"{self.naming.kl} = {other.kl:.4f} nats here.{hint}"),
             )
             self._caption.say(
                 ("p", "MEASURED, over the whole vocabulary. “–”: not among that model's most probable tokens.")
             )
-        self._candidates.show(candidate_rows(dense, other), (Column("dense p", P), Column("other q", Q)), most=1.0)
+        self._candidates.show(
+            candidate_rows(base, other), (Column(f"{self.naming.base} p", P), Column("other q", Q)), most=1.0
+        )
 
-    def tables(self, state: QuantizationState) -> Sequence[Table]:
+    def tables(self, state: S) -> Sequence[Table]:
         made = []
-        for variant in others(state):
+        for variant in state.others:
             made += [row_table(state, variant.name), compared_table(state, variant.name)]
-        return [*made, self._cache.table(state)]
+        return [*made, *self.more_tables(state)]
 
     def link(self) -> dict[str, Any]:
         return {"row": self.variant or None, "word": None if self.locked is None else self.locked + 1}
@@ -209,19 +226,20 @@ class WordsSection(Section):
             self.locked = word - 1
 
 
-def _legend(state: QuantizationState, name: str) -> str:
+def _legend(state: WordsState, name: str) -> str:
     if not state.words:
         return ""
-    label = state.variants[name].label if name in state.variants else "quantized"
+    label = state.label(name) or state.naming.changed
+    base = state.naming.base
     return (
-        f"MEASURED, greedy. Above: dense. Below: {label}; ≠ marks another token. Small figures: the token's own "
-        "probability. Green line: how far the models are apart at this place of the dense text."
+        f"MEASURED, greedy. Above: {base}. Below: {label}; ≠ marks another token. Small figures: the token's own "
+        f"probability. Green line: how far the models are apart at this place of the {base} text."
     )
 
 
-def _texts(state: QuantizationState, name: str, upto: int) -> list[tuple[str, str]]:
+def _texts(state: WordsState, name: str, upto: int) -> list[tuple[str, str]]:
     lines = []
-    for row, who in ((DENSE, "dense"), (name, state.variants[name].label if name in state.variants else "")):
+    for row, who in ((state.naming.base, state.naming.base), (name, state.label(name))):
         text = "".join(t.text for t in state.words.get(row, [])[: upto + 1] if not t.is_end)
         if text:
             lines += [("p", f"{who}: {plain_text(text.strip(' '))}")]
@@ -232,12 +250,12 @@ def _number(value: float) -> float | None:
     return round(value, 6) if math.isfinite(value) else None
 
 
-def row_table(state: QuantizationState, name: str) -> Table:
+def row_table(state: WordsState, name: str) -> Table:
     """Both greedy rows, place by place."""
-    dense, other = state.words.get(DENSE, []), state.words.get(name, [])
+    base, other = state.words.get(state.naming.base, []), state.words.get(name, [])
     rows = []
-    for place in range(max(len(dense), len(other))):
-        a = dense[place] if place < len(dense) else None
+    for place in range(max(len(base), len(other))):
+        a = base[place] if place < len(base) else None
         b = other[place] if place < len(other) else None
         rows.append(
             [
@@ -251,11 +269,11 @@ def row_table(state: QuantizationState, name: str) -> Table:
                 ("yes" if a.token_id == b.token_id else "no") if a and b else None,
             ]
         )
-    return Table(f"words_{name}", ["new token", "dense", "id", "p", "other", "id", "p", "same"], rows)
+    return Table(f"words_{name}", ["new token", state.naming.base, "id", "p", "other", "id", "p", "same"], rows)
 
 
-def compared_table(state: QuantizationState, name: str) -> Table:
-    """The dense text as both models see it, the most different place first."""
+def compared_table(state: WordsState, name: str) -> Table:
+    """The base's text as both models see it, the most different place first."""
     found = state.compared.get(name)
     rows = []
     for index in found.order if found else ():
@@ -264,5 +282,6 @@ def compared_table(state: QuantizationState, name: str) -> Table:
         w = found.words[index]  # type: ignore[union-attr]
         top = w.top[0].text if w.top else None
         rows.append([w.index + 1, w.text, w.token_id, _number(w.p), _number(w.q), _number(w.kl), top, w.flipped])
-    head = ["new token", "token", "id", "dense p", "other q", "KL(dense ‖ quantized), nats", "other's top", "flip"]
+    naming = state.naming
+    head = ["new token", "token", "id", f"{naming.base} p", "other q", f"{naming.kl}, nats", "other's top", "flip"]
     return Table(f"compared_{name}", head, rows)
