@@ -33,6 +33,19 @@ def models_dir() -> Path:
     return _usable(cache_location() / "models")
 
 
+def trained_location() -> Path:
+    """The path of `trained_dir`, which may not exist yet."""
+    return cache_location() / "trained"
+
+
+def trained_dir() -> Path:
+    """Models trained or merged on this machine, one directory in transformers format each, created when missing.
+
+    What lies here is listed with the other models.
+    """
+    return _usable(trained_location())
+
+
 def runs_dir() -> Path:
     """Recordings of the runs made on this machine, created when missing."""
     return _usable(cache_location() / "runs")

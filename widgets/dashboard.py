@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -59,6 +60,7 @@ class Dashboard(ipw.VBox):
         self._backend = backend
         self._backend_lock = threading.Lock()
         self._facts: ModelFacts | None = None
+        self._found: list[ModelFacts] | None = None
         self._models: dict[str, str] = {DEFAULT_MODEL: "SmolLM2-135M-Instruct"}
         self._model = DEFAULT_MODEL
         self._schema = described.info().schema
@@ -75,7 +77,8 @@ class Dashboard(ipw.VBox):
         self.session = Session(self.pump.lock, self._fold, self.pump.touch)
         self._asker = Asker(experiment, self._connected, self.session, self.pump.lock)
         self.cursor = Cursor()
-        self.views = build_views(experiment, Desk(self._ask, self.pump.touch, self.pump.lock, self.cursor))
+        desk = Desk(self._ask, self.pump.touch, self.pump.lock, self.cursor, lambda: self._found, self.start)
+        self.views = build_views(experiment, desk)
         self.parts = Parts(described, self._schema, self._params, self._model)
         self._wire()
         super().__init__(self.parts.layout(self.views.widget))
@@ -138,7 +141,7 @@ class Dashboard(ipw.VBox):
         with self.pump.lock:
             self._models = {m.id: m.name if m.present else f"{m.name} (fetched when run)" for m in models}
             self._models.setdefault(self._model, Path(self._model).name)  # a directory or a file from a link
-            self._facts = facts
+            self._facts, self._found = facts, models
             self._joined = True
             if info is not None:
                 self._schema = info.schema
@@ -175,6 +178,15 @@ class Dashboard(ipw.VBox):
 
         self.session.run(self._connected, request)
 
+    def start(self, params: Mapping[str, Any], model: str = "") -> None:
+        """Run with these parameters, on another model where one is named: what a button in a picture asks for."""
+        self._values_changed(dict(params))
+        with self.pump.lock:
+            before, self._model = self._model, model or self._model
+        self.run()
+        if model and model != before:
+            self._model_chosen(model, before)
+
     def stop(self) -> None:
         """Stop the living run."""
         self.session.stop()
@@ -201,9 +213,9 @@ class Dashboard(ipw.VBox):
             self._values_changed({**defaults, **self._described.presets[index].params})
             self.run()
 
-    def _model_chosen(self, model: str) -> None:
+    def _model_chosen(self, model: str, instead_of: str = "") -> None:
         with self.pump.lock:
-            before, self._model = self._model, model
+            before, self._model = instead_of or self._model, model
             self._last_params = None
 
         def narrow() -> None:
@@ -251,11 +263,14 @@ class Dashboard(ipw.VBox):
     def _checked(self, params: dict[str, Any]) -> dict[str, Any]:
         good = dict(self._params)
         for name, value in params.items():
-            try:
-                checked = self._described.params.model_validate({**good, name: value})
-            except ValueError:
-                continue
-            good[name] = checked.model_dump(mode="json")[name]
+            # A link written by hand has no quotes around a text: group_size=32 was read as a number.
+            for tried in (value, str(value)) if type(value) in (int, float) else (value,):
+                try:
+                    checked = self._described.params.model_validate({**good, name: tried})
+                except ValueError:
+                    continue
+                good[name] = checked.model_dump(mode="json")[name]
+                break
         return good
 
     def _exported(self, what: str) -> None:

@@ -5,7 +5,7 @@ To add an experiment's views: a folder with a class like this, and one line in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
@@ -55,12 +55,17 @@ class Desk:
         ask: `ask(name, params, reply, of_run=...)`, see `widgets.asker`.
         touch: call after a change; the pump then renders.
         lock: hold it while changing state from a widget's callback.
+        models: the models that the backend knows; None before it has answered.
+        start: `start(params, model)`: run with these parameters, the others as they are, on the model of that id or,
+            if it is "", on the chosen one. Call it without the lock. None where nothing can be started.
     """
 
     ask: Callable[..., None]
     touch: Callable[[], None]
     lock: Any
     cursor: Cursor = field(default_factory=Cursor)
+    models: Callable[[], Sequence[ModelFacts] | None] = lambda: None
+    start: Callable[[Mapping[str, Any], str], None] | None = None
 
 
 class ExperimentViews(Protocol):

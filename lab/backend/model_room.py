@@ -16,13 +16,19 @@ log = logging.getLogger(__name__)
 
 
 class ModelRoom:
-    """Packaged models, directories, GGUF files and hub ids, by `lab.models.registry`; and quantized directories."""
+    """Packaged models, directories, GGUF files and hub ids, by `lab.models.registry`; and quantized directories.
+
+    A directory that was loaded is listed with the others from then on.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, None] = {}
 
     def list(self) -> list[ModelFacts]:
         from lab.experiments.registry import with_experiments
         from lab.models.registry import list_models
 
-        return [with_experiments(facts) for facts in list_models()]
+        return [with_experiments(facts) for facts in list_models(tuple(self._loaded))]
 
     def facts(self, model: str) -> ModelFacts:
         from lab.experiments.registry import with_experiments
@@ -49,6 +55,8 @@ class ModelRoom:
         directory = _quantized(model)
         if directory is None:
             loaded = load_model(model, dtype=placement.dtype, device=device, progress=progress)
+            if loaded.facts.source == "directory":
+                self._loaded[model] = None
         else:
             from lab.quantization.load import load_quantized
 

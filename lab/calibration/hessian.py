@@ -1,4 +1,4 @@
-"""What text sends into linear layers, gathered by hooks: Hessians, mean magnitudes, some of the inputs themselves.
+"""What text sends into linear layers, gathered by hooks: Hessians, mean magnitudes and squares, some of the inputs.
 
 Modules that are handed the same tensor (query, key and value; gate and up) share one accumulator: their Hessian is
 computed and held once.
@@ -33,17 +33,19 @@ class Accumulator:
         self._wants_hessian, self._expected, self._keep = hessian, max(expected, 1), min(keep, expected)
         self.tokens = 0
         self._hessian: Tensor | None = None
-        self._mean_abs: Tensor | None = None
+        self._sum_abs: Tensor | None = None
+        self._sum_square: Tensor | None = None
         self._rows: list[Tensor] = []
 
     def add(self, x: Tensor) -> None:
         """Take the inputs of some positions, (..., in). Must run without gradients."""
         x = x.detach().reshape(-1, x.shape[-1]).float()
-        if self._mean_abs is None:
-            self._mean_abs = torch.zeros(x.shape[1], device=x.device)
+        if self._sum_abs is None or self._sum_square is None:
+            self._sum_abs, self._sum_square = torch.zeros(2, x.shape[1], device=x.device)
             if self._wants_hessian:
                 self._hessian = torch.zeros(x.shape[1], x.shape[1], device=x.device)
-        self._mean_abs += x.abs().sum(dim=0)
+        self._sum_abs += x.abs().sum(dim=0)
+        self._sum_square += x.square().sum(dim=0)
         if self._hessian is not None:
             add_outer(self._hessian, x)
         start, stop = self.tokens, self.tokens + x.shape[0]
@@ -57,13 +59,13 @@ class Accumulator:
 
     def result(self, width: int, device: torch.device) -> LayerInputs:
         """The means. `width` and `device` count only where nothing ever came (an expert that no token took)."""
-        if self._mean_abs is None:
+        if self._sum_abs is None or self._sum_square is None:
             empty = torch.zeros(width, width, device=device) if self._wants_hessian else None
             nothing = torch.zeros(width, device=device)
-            return LayerInputs(0, empty, nothing, torch.zeros(0, width, device=device))
+            return LayerInputs(0, empty, nothing, nothing.clone(), torch.zeros(0, width, device=device))
         hessian = None if self._hessian is None else mirrored(self._hessian).mul_(2.0 / self.tokens)
-        rows = torch.cat(self._rows) if self._rows else self._mean_abs.new_zeros(0, self._mean_abs.shape[0])
-        return LayerInputs(self.tokens, hessian, self._mean_abs / self.tokens, rows)
+        rows = torch.cat(self._rows) if self._rows else self._sum_abs.new_zeros(0, self._sum_abs.shape[0])
+        return LayerInputs(self.tokens, hessian, self._sum_abs / self.tokens, self._sum_square / self.tokens, rows)
 
 
 def add_outer(total: Tensor, x: Tensor) -> None:

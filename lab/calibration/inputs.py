@@ -15,10 +15,12 @@ class LayerInputs:
         tokens: positions seen, padding not among them.
         hessian: (in, in) fp32: the mean over positions of 2 x x^T. None where it was not asked for.
         mean_abs: (in,) fp32: the mean of |x_j|.
+        mean_square: (in,) fp32: the mean of x_j^2; times `tokens` it is Wanda's ||X_j||^2.
         rows: (kept, in) fp32: some of the inputs themselves, evenly taken, to measure output errors on.
     """
 
     tokens: int
     hessian: Tensor | None
     mean_abs: Tensor
+    mean_square: Tensor
     rows: Tensor

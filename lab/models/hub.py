@@ -12,6 +12,13 @@ _TIMEOUT_S = 8.0
 _WANTED = (".json", ".jinja", ".txt", ".model", ".safetensors")
 
 
+def cache_location() -> Path:
+    """Where the hub's own cache is, which may not exist."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
 def local_snapshot(repo: str) -> Path | None:
     """The newest whole snapshot of a hub model in the hub's own cache, None if there is none."""
     from huggingface_hub import try_to_load_from_cache

@@ -47,6 +47,12 @@ def output_head(model: nn.Module) -> nn.Module | None:
     return head if isinstance(head, nn.Module) else None
 
 
+def linear_names(model: nn.Module, *, head: bool) -> tuple[str, ...]:
+    """The linear modules and Conv1Ds of a model; the output head only if asked for."""
+    output = output_head(model)
+    return tuple(name for name, module in model.named_modules() if is_linear(module) and (head or module is not output))
+
+
 def decoder_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
     """The name and the list of a model's decoder layers: the largest list of as many modules as its config says.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from lab.errors import ModelError, shown
 from lab.events import ModelFacts
 from lab.models import packaged
+from lab.models.at_hand import hub_ids, speaks, trained_ids
 from lab.models.atomic import silent
 from lab.models.facts import facts_of_directory
 from lab.models.sources import converted_gguf_ids, known_facts, locate, prepare
@@ -19,18 +20,29 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = packaged.SMOLLM2.id
 
 
-def list_models() -> list[ModelFacts]:
-    """The packaged models, whether fetched or not, then the GGUF files converted before."""
-    found = []
-    for model_id in (*packaged.PACKAGES, *converted_gguf_ids()):
+def list_models(more: Iterable[str] = ()) -> list[ModelFacts]:
+    """The packaged models, whether fetched or not; then all others on this machine, as far as they are known:
+    GGUF files converted before, models trained here, those of the hub's cache that the lab can run.
+
+    Of the last two no weights are read, so their weight hash is "".
+
+    Args:
+        more: directories that are known otherwise.
+    """
+    found: dict[str, ModelFacts] = {}
+    known = (*packaged.PACKAGES, *converted_gguf_ids())
+    for model_id in dict.fromkeys((*known, *trained_ids(), *more, *hub_ids())):
         # One that a person has damaged or removed meanwhile must not hide the others.
         with contextlib.suppress(ModelError):
-            found.append(find_facts(model_id))
-    return found
+            found[model_id] = find_facts(model_id, hash_weights=model_id in known)
+    return [facts for facts in found.values() if speaks(facts)]
 
 
-def find_facts(model_id: str) -> ModelFacts:
+def find_facts(model_id: str, *, hash_weights: bool = True) -> ModelFacts:
     """The facts of one model. No weights are loaded, and nothing is fetched or converted.
+
+    Args:
+        hash_weights: False leaves the weight hash of a model without a manifest "": all weights are read for it once.
 
     Raises:
         ModelError: there is no such model, or it is one that the lab cannot run.
@@ -39,7 +51,7 @@ def find_facts(model_id: str) -> ModelFacts:
         source = locate(model_id)
         if source.directory is None:
             return known_facts(source)
-        return facts_of_directory(source.directory, model_id=source.id, source=source.kind)
+        return facts_of_directory(source.directory, model_id=source.id, source=source.kind, hash_weights=hash_weights)
 
 
 def fetch_model(model_id: str, progress: Callable[[str, float | None], None] | None = None) -> None:

@@ -180,6 +180,7 @@ def scaled_inputs(inputs: LayerInputs, scales: Tensor) -> LayerInputs:
         inputs,
         hessian=None if hessian is None else hessian / scales / scales[:, None],
         mean_abs=inputs.mean_abs / scales,
+        mean_square=inputs.mean_square / scales.square(),
         rows=inputs.rows / scales,
     )
 

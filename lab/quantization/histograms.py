@@ -95,18 +95,12 @@ def _worst_rows(found: Errors, count: int) -> Tensor:
 
 
 def _worst(before: Tensor, after: Tensor, rows: Tensor, count: int) -> tuple[Outlier, ...]:
-    before = before.float()
-    places = torch.topk((before - after).abs().view(-1), min(count, before.numel())).indices.tolist()
-    columns = before.shape[1]
-    return tuple(
-        Outlier(
-            row=int(rows[place // columns]),
-            column=place % columns,
-            value=float(before.view(-1)[place]),
-            became=float(after.reshape(-1)[place]),
-        )
-        for place in places
-    )
+    before, after = before.float().reshape(-1), after.reshape(-1)
+    columns = before.numel() // len(rows)
+    places = torch.topk((before - after).abs(), min(count, before.numel())).indices
+    found = zip(places.tolist(), before[places].tolist(), after[places].tolist(), strict=True)
+    row = rows.tolist()
+    return tuple(Outlier(row[at // columns], at % columns, value, became) for at, value, became in found)
 
 
 def group_before_after(weight: Tensor, grid: Grid, row: int, group: int) -> GroupView:

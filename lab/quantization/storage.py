@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from lab.errors import BadInput
 from lab.events import ModelFacts
+from lab.quantization.families import Sizes, family_of
 from lab.quantization.grid import SCALE_BITS, Grid
 
 GB = 10**9
@@ -227,16 +228,20 @@ def of_shapes(shapes: Iterable[tuple[str, tuple[int, int], str]]) -> tuple[Matri
 
 def _extra_vectors(facts: ModelFacts) -> int | None:
     """Numbers in a layer's vectors but the two norms: biases and further norms; None for unknown architectures."""
-    queries, keys = facts.query_heads * facts.head_dim, facts.kv_heads * facts.head_dim
-    known = {
-        "LlamaForCausalLM": 0,
-        "MistralForCausalLM": 0,
-        "Qwen2ForCausalLM": queries + 2 * keys,
-        "Qwen3ForCausalLM": 2 * facts.head_dim,
-        "Gemma2ForCausalLM": 2 * facts.hidden,
-        "Gemma3ForCausalLM": 2 * facts.hidden + 2 * facts.head_dim,
-    }
-    return known.get(facts.architecture)
+    family = family_of(facts.architecture)
+    if family is None:
+        return None
+    sizes = Sizes(
+        hidden=facts.hidden,
+        intermediate=1,
+        layers=len(facts.layers),
+        query_heads=facts.query_heads,
+        kv_heads=facts.kv_heads,
+        head_dim=facts.head_dim,
+        vocab=facts.vocab,
+        tied=facts.tied,
+    )
+    return family.vectors(sizes)
 
 
 LLAMA_7B = decoder(

@@ -13,8 +13,8 @@ from lab.calibration.gather import calibrating
 from lab.calibration.hessian import Accumulator
 from lab.calibration.walk import LayerWalk, batches
 from lab.errors import BadInput, ModelError, NotFound
+from lab.models.linear import linear_names
 from lab.models.shell import make_shell
-from lab.quantization.coverage import linear_names
 from lab.steps import finished as end
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def test_what_reaches_each_layer_is_what_a_plain_pass_sends(tiny: Tiny, kind: st
         assert float((got.hessian - hessian).abs().max() / hessian.abs().max()) < 1e-5
         assert torch.equal(got.hessian, got.hessian.t())
         assert torch.allclose(got.mean_abs, x.abs().mean(dim=0), rtol=1e-4)
+        assert torch.allclose(got.mean_square, x.square().mean(dim=0), rtol=1e-4)
+        assert not torch.allclose(got.mean_square, got.mean_abs.square(), rtol=1e-2)
         assert torch.allclose(got.rows, x[[i * len(x) // 30 for i in range(30)]], atol=1e-5)
         # the mutation: a mean over windows of their means
         shares = torch.cat([torch.full((n,), 1 / n) for n in LENGTHS]) / len(LENGTHS)

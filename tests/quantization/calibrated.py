@@ -35,7 +35,7 @@ def layer(rows: int, width: int, *, tokens: int = 400, seed: int = 0) -> tuple[T
 
 
 def inputs_of(x: Tensor) -> LayerInputs:
-    return LayerInputs(len(x), 2.0 * x.t() @ x / len(x), x.abs().mean(dim=0), x)
+    return LayerInputs(len(x), 2.0 * x.t() @ x / len(x), x.abs().mean(dim=0), x.square().mean(dim=0), x)
 
 
 def nearest(weight: Tensor, grid: Grid) -> Tensor:

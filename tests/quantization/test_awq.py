@@ -15,11 +15,11 @@ from lab.calibration.gather import calibrating
 from lab.calibration.inputs import LayerInputs
 from lab.calibration.walk import LayerWalk
 from lab.errors import BadInput
+from lab.models.linear import linear_names
 from lab.models.shell import make_shell
 from lab.quantization.awq import RATIOS, Awq, AwqWeight, channel_scales, rounded
 from lab.quantization.awq_layer import folding
 from lab.quantization.awq_search import blocks_of, fold
-from lab.quantization.coverage import linear_names
 from lab.quantization.grid import KINDS, Grid, Kind
 from lab.quantization.whole_model import quantize_model
 from lab.steps import finished

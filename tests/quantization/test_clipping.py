@@ -24,7 +24,7 @@ def matrix(rows: int = 24, columns: int = 288) -> Tensor:
 def inputs(columns: int = 288, *, hessian: bool = False) -> LayerInputs:
     generator = torch.Generator().manual_seed(4)
     x = torch.randn(40, columns, generator=generator) * torch.rand(columns, generator=generator).pow(3) * 5
-    return LayerInputs(40, 2 * x.T @ x / 40 if hessian else None, x.abs().mean(0), x)
+    return LayerInputs(40, 2 * x.T @ x / 40 if hessian else None, x.abs().mean(0), x.square().mean(0), x)
 
 
 def after(weight: Tensor, grid: Grid, clip: Clip, given: LayerInputs | None = None) -> Tensor:

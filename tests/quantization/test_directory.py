@@ -114,7 +114,7 @@ def test_one_matrix_through_the_file(case: str) -> None:
     name, settings = CASES[case]
     weight = torch.randn(32, 64, generator=torch.Generator().manual_seed(1))
     rows = torch.randn(200, 64, generator=torch.Generator().manual_seed(2))
-    inputs = LayerInputs(200, 2 * rows.t() @ rows / 200, rows.abs().mean(0), rows)
+    inputs = LayerInputs(200, 2 * rows.t() @ rows / 200, rows.abs().mean(0), rows.square().mean(0), rows)
     made = finished(make_method(name, settings).quantize(weight, inputs))
     tensors, described = to_file(made)
     again = from_file(json.loads(json.dumps(described)), tensors)

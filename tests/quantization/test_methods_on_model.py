@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pydoc_data.topics import topics
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def test_gptq_keeps_the_layers_output_better(calibrated: Calibrated, projection:
             bar = BARS[projection] if act_order else min(1.0, 1.5 * BARS[projection])
             assert ratio <= bar, (share, act_order, static)
     # the mutation: the Hessian of other inputs
-    mixed = LayerInputs(inputs.tokens, inputs.hessian.flip(0, 1), inputs.mean_abs, inputs.rows)  # type: ignore[union-attr]
+    mixed = replace(inputs, hessian=inputs.hessian.flip(0, 1))  # type: ignore[union-attr]
     made = finished(Gptq(grid).quantize(weight, mixed))
     assert (output_square(weight, made.dequantize(), inputs) / plain) ** 0.5 > BARS[projection]
 

@@ -13,10 +13,9 @@ from torch import nn
 
 from lab.calibration.gather import calibrating
 from lab.errors import BadInput, NotFound
-from lab.models.linear import in_features, out_in
+from lab.models.linear import in_features, linear_names, out_in
 from lab.models.shell import make_shell
 from lab.quantization.awq import Awq
-from lab.quantization.coverage import linear_names
 from lab.quantization.gptq import Gptq
 from lab.quantization.grid import Grid
 from lab.quantization.method import Method

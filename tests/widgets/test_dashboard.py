@@ -188,6 +188,15 @@ def test_a_model_from_a_link_that_cannot_be_used_does_not_stay_in_the_menu() -> 
     page.close()
 
 
+def test_a_link_written_by_hand_needs_no_quotes() -> None:
+    page = Dashboard("quantization", backend=NoBackend(), autorun=False)
+    page._restore({"group_size": 32, "prompt": 2026, "bits": 3, "seed": True, "layers": [0]})
+    assert [page._params[name] for name in ("group_size", "prompt", "bits")] == ["32", "2026", 3]
+    page._restore({"group_size": 7})
+    assert page._params["group_size"] == "32"
+    page.close()
+
+
 class Answers(OneModel):
     """Answers what-if questions with the name of the model that they are about."""
 

@@ -137,7 +137,7 @@ def packed_verdict(state: QuantizationState, *, live: bool) -> tuple[str, str, l
 
 def _equal_words(found: PackedFigures) -> str:
     words = f"{found.equal:,} of {found.of:,} equal"
-    return f"{words}, then {plain_text(found.difference)}" if found.difference else words
+    return f"{words}. {plain_text(found.difference).rstrip('.')}" if found.difference else words
 
 
 def _headline(state: QuantizationState) -> list[dict[str, Any]]:
@@ -281,7 +281,7 @@ def _difference_words(state: QuantizationState) -> list[str]:
     if not state.packed_figures:
         return []
     words = ["MEASURED: greedy tokens before the first difference. After it the rows have different texts."]
-    return words + [f"{_label(state, f.variant)}: {plain_text(f.difference)}." for f in _figures(state) if f.difference]
+    return words + [f"{_label(state, f.variant)}: {plain_text(f.difference).rstrip('.')}." for f in _figures(state) if f.difference]
 
 
 def _text(state: QuantizationState, upto: int) -> list[tuple[str, str]]:

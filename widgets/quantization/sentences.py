@@ -31,7 +31,7 @@ def intro(state: QuantizationState) -> list[str]:
     texts = state.texts.texts if state.texts else ()
     if texts:
         parts = [f"{t.role} text: {t.tokens:,} tokens of {t.name} ({t.hash})" for t in texts]
-        said.append(f"{'; '.join(parts)}.".capitalize() if len(parts) == 1 else f"{capital('; '.join(parts))}.")
+        said.append(f"{capital('; '.join(parts))}.")
     mistake = state.param("break_run", "nothing")
     if mistake in MISTAKES and mistake != "nothing":
         said.append(BROKEN.format(MISTAKES[mistake]))

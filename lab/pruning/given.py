@@ -1,0 +1,51 @@
+"""A mask that is given: one made elsewhere, or with all matrices of a model in view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import Tensor
+
+from lab.calibration.inputs import LayerInputs
+from lab.errors import BadInput
+from lab.pruning.method import Pruned, Pruning
+from lab.pruning.pattern import Pattern
+from lab.quantization.checks import check_weight
+
+
+@dataclass(frozen=True)
+class Given:
+    """The method. See `lab.pruning.method.Method`.
+
+    Attributes:
+        mask: (out, in) bool: True where a weight is kept.
+    """
+
+    mask: Tensor = field(repr=False)
+
+    name: ClassVar[str] = "given"
+    label: ClassVar[str] = "A given mask"
+    wants_inputs: ClassVar[bool] = False
+    wants_hessian: ClassVar[bool] = False
+
+    @property
+    def pattern(self) -> Pattern:
+        """The share that the mask prunes."""
+        return Pattern(1 - int(self.mask.sum()) / self.mask.numel())
+
+    def prune(self, weight: Tensor, inputs: LayerInputs | None = None) -> Pruning:
+        """See `Method`.
+
+        Raises:
+            BadInput: also a mask of another shape.
+        """
+        del inputs
+        check_weight(weight)
+        if self.mask.shape != weight.shape:
+            raise BadInput(
+                f"A mask of {tuple(self.mask.shape)} does not fit a weight of {tuple(weight.shape)}.",
+                remedy="Give one mask entry for each weight, (out, in).",
+            )
+        yield 0.0
+        return Pruned(self.mask, weight.detach().float() * self.mask)
