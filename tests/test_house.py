@@ -25,7 +25,15 @@ LAYERS = (
     "lab.cli",
     "widgets",
 )
-TECHNIQUES = ("lab.decoding", "lab.kv_cache", "lab.quantization", "lab.evaluation")
+TECHNIQUES = (
+    "lab.decoding",
+    "lab.kv_cache",
+    "lab.calibration",
+    "lab.quantization",
+    "lab.pruning",
+    "lab.lora",
+    "lab.evaluation",
+)
 
 
 def sources(*folders: str) -> list[Path]:

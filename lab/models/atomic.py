@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lab.errors import ModelError
+from lab.errors import BadInput, ModelError, shown
 
 ProgressCallback = Callable[[str, float | None], None]
 """Told a stage in words and the fraction of it that is done (0..1), or None where that is unknown."""
@@ -117,3 +117,21 @@ def _sync(directory: Path) -> None:
         if path.is_file():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
+
+
+def check_out(out: Path) -> None:
+    """Refuse a place that cannot be written, before work begins.
+
+    Raises:
+        BadInput: it exists, or its parent is missing or cannot be written.
+    """
+    name = shown(str(out), 200)
+    if out.exists() or out.is_symlink():
+        raise BadInput(f"{name} exists already.", remedy="Choose another directory, or remove it first.")
+    parent = out.absolute().parent
+    if not parent.is_dir():
+        raise BadInput(f"{name} cannot be made: {shown(str(parent), 200)} is no directory.", remedy="Make it first.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise BadInput(
+            f"{name} cannot be made: {shown(str(parent), 200)} cannot be written.", remedy="Choose another place."
+        )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from lab.errors import ModelError, NotFound, shown
+from lab.errors import BadInput, ModelError, NotFound, shown
 
 
 def is_linear(module: nn.Module) -> bool:
@@ -89,3 +90,27 @@ def say_untied(shell: nn.Module) -> None:
     for part in parts:
         if getattr(part, "tie_word_embeddings", False):
             part.tie_word_embeddings = False
+
+
+def check_weight(weight: Tensor, name: str = "The matrix") -> None:
+    """Refuse what is no weight matrix to work on.
+
+    Raises:
+        BadInput: not a matrix of finite numbers in fp32's range, or an empty one; the first bad place is named.
+    """
+    if weight.dim() != 2 or not weight.dtype.is_floating_point or not weight.numel():
+        raise BadInput(
+            f"{name} is no matrix of floating numbers but {tuple(weight.shape)} {weight.dtype}.",
+            remedy="Give weights of shape (out, in).",
+        )
+    # A sum is finite only if all are, or by overflow; so only a suspect is looked at closely.
+    if torch.isfinite(weight.sum(dtype=torch.float32)):
+        return
+    bad = ~torch.isfinite(weight.float())
+    if bool(bad.any()):
+        row, column = (int(i) for i in bad.nonzero()[0])
+        raise BadInput(
+            f"{name} has {int(bad.sum()):,} weights that are not finite; the first is {weight[row, column].item()} at "
+            f"row {row}, column {column}.",
+            remedy="Use a model whose weights are finite.",
+        )

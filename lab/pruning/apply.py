@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lab.models.linear import check_weight
 from lab.pruning.choose import choosing
 from lab.pruning.method import Pruned, Pruning
 from lab.pruning.pattern import Pattern
 from lab.pruning.threshold import row_pieces
-from lab.quantization.checks import check_weight
 from lab.steps import relay
 
 _CHOSEN = 0.8  # of the time

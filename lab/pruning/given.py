@@ -9,9 +9,9 @@ from torch import Tensor
 
 from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput
+from lab.models.linear import check_weight
 from lab.pruning.method import Pruned, Pruning
 from lab.pruning.pattern import Pattern
-from lab.quantization.checks import check_weight
 
 
 @dataclass(frozen=True)

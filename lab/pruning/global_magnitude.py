@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from lab.errors import BadInput
+from lab.models.linear import check_weight
 from lab.pruning.choose import below
 from lab.pruning.pattern import Pattern
 from lab.pruning.threshold import kth_smallest, row_pieces
-from lab.quantization.checks import check_weight
 from lab.steps import relay
 
 NAME: Final = "global_magnitude"

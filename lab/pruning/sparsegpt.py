@@ -17,10 +17,10 @@ from torch import Tensor
 from lab.calibration.factor import DAMPING_MOST, Factor, factoring
 from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, shown
+from lab.models.linear import check_weight
 from lab.pruning.method import Pruned, Pruning
 from lab.pruning.pattern import Pattern
 from lab.pruning.sparsegpt_core import Removing
-from lab.quantization.checks import check_weight
 from lab.steps import relay
 
 LEAST_BLOCK, MOST_BLOCK = 8, 1024

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput
+from lab.models.linear import check_weight
 from lab.quantization.affine import AffineWeight, affine_of, decode_groups, encode_groups, grouped, ungrouped
-from lab.quantization.checks import check_weight
 from lab.quantization.clipping import Clip
 from lab.quantization.grid import Grid
 from lab.quantization.method import Quantizing

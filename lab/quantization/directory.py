@@ -20,8 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lab.errors import BadInput, ModelError, shown
-from lab.models.atomic import file_lock, make_partial, remove_partials
+from lab.errors import BadInput, ModelError
+from lab.models.atomic import check_out, file_lock, make_partial, remove_partials
 from lab.models.loading import LoadedModel
 from lab.quantization.card import WEIGHTS, Card, finite, write_card
 from lab.quantization.packed_file import to_file
@@ -30,24 +30,6 @@ from lab.quantization.whole_model import WholeModel
 MIB = 1 << 20
 ROOM_BYTES = 16 * MIB
 """Tokenizer, config and card."""
-
-
-def check_out(out: Path) -> None:
-    """Refuse a place that cannot be written, before work begins.
-
-    Raises:
-        BadInput: it exists, or its parent is missing or cannot be written.
-    """
-    name = shown(str(out), 200)
-    if out.exists() or out.is_symlink():
-        raise BadInput(f"{name} exists already.", remedy="Choose another directory, or remove it first.")
-    parent = out.absolute().parent
-    if not parent.is_dir():
-        raise BadInput(f"{name} cannot be made: {shown(str(parent), 200)} is no directory.", remedy="Make it first.")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise BadInput(
-            f"{name} cannot be made: {shown(str(parent), 200)} cannot be written.", remedy="Choose another place."
-        )
 
 
 def write_quantized(

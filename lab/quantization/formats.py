@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, shown
-from lab.quantization.checks import check_weight
+from lab.models.linear import check_weight
 from lab.quantization.clipping import pieces
 from lab.quantization.method import Quantizing
 from lab.quantization.quantized import Storage

@@ -21,8 +21,8 @@ from torch import Tensor
 from lab.calibration.factor import DAMPING_MOST, Factor, factoring
 from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, shown
+from lab.models.linear import check_weight
 from lab.quantization.affine import Affine, AffineWeight, affine_of, encode_groups, grouped, ungrouped
-from lab.quantization.checks import check_weight
 from lab.quantization.gptq_core import ColumnParameters, Columns, solving
 from lab.quantization.grid import Grid
 from lab.quantization.method import Quantizing

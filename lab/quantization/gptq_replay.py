@@ -14,8 +14,8 @@ from torch import Tensor
 from lab.calibration.factor import Factor, factoring
 from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, shown
+from lab.models.linear import check_weight
 from lab.quantization.affine import Affine, affine_of, affine_of_range, decode_groups, encode_groups
-from lab.quantization.checks import check_weight
 from lab.quantization.gptq import Gptq
 
 MOST_ROWS, MOST_COLUMNS = 16, 256

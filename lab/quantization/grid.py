@@ -11,6 +11,8 @@ from typing import Literal
 
 from lab.errors import BadInput, shown
 
+SMALLEST_NORMAL = 2.0**-126
+"""Of fp32. A scale below it would lose its bits: what it scales is taken as constant instead."""
 Kind = Literal["absmax", "full_range", "asymmetric", "float_minimum"]
 """Where the levels of b bits lie, with s the scale of a group:
 

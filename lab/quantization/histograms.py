@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lab.errors import BadInput
+from lab.models.linear import check_weight
 from lab.quantization.affine import AffineWeight
-from lab.quantization.checks import check_weight
 from lab.quantization.grid import Grid
 from lab.quantization.nearest import Nearest
 from lab.quantization.rounding_errors import Errors

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, shown
-from lab.quantization.checks import SMALLEST_NORMAL, check_weight
-from lab.quantization.grid import Grid
+from lab.models.linear import check_weight
+from lab.quantization.grid import SMALLEST_NORMAL, Grid
 from lab.quantization.int8_product import int8_product
 from lab.quantization.method import Quantizing
 from lab.quantization.nearest import Nearest

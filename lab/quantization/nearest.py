@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lab.calibration.inputs import LayerInputs
+from lab.models.linear import check_weight
 from lab.quantization.affine import (
     Affine,
     AffineWeight,
@@ -22,7 +23,6 @@ from lab.quantization.affine import (
     smallest_scale,
     ungrouped,
 )
-from lab.quantization.checks import check_weight
 from lab.quantization.clipping import Clip, clipped_ranges, pieces
 from lab.quantization.grid import Grid
 from lab.quantization.method import Quantizing

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, shown
+from lab.models.linear import check_weight
 from lab.quantization.bit_packing import pack_codes
-from lab.quantization.checks import SMALLEST_NORMAL, check_weight
 from lab.quantization.double_quant import DoubleQuantized, double_quantize
+from lab.quantization.grid import SMALLEST_NORMAL
 from lab.quantization.method import Quantizing
 from lab.quantization.normal_float import ZERO_CODE, normal_float_borders, normal_float_levels
 from lab.quantization.quantized import Storage

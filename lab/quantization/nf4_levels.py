@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lab.errors import BadInput
-from lab.quantization.checks import check_weight
+from lab.models.linear import check_weight
 from lab.quantization.nf4 import scaled_to_blocks
 from lab.quantization.normal_float import normal_float_borders, normal_float_levels
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lab.errors import BadInput
-from lab.quantization.checks import check_weight
+from lab.models.linear import check_weight
 
 BINS = 128
 BLOCK = 2**18

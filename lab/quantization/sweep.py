@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from lab.errors import BadInput
+from lab.models.linear import check_weight
 from lab.quantization.affine import Affine, affine_of_range
-from lab.quantization.checks import SMALLEST_NORMAL, check_weight
-from lab.quantization.grid import Grid
+from lab.quantization.grid import SMALLEST_NORMAL, Grid
 from lab.quantization.rounding_errors import BINS, BLOCK, Errors, checked_limit, power_above
 from lab.steps import finished
 

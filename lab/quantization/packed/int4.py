@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from lab.errors import BadInput
-from lab.quantization.checks import SMALLEST_NORMAL, check_weight
+from lab.models.linear import check_weight
+from lab.quantization.grid import SMALLEST_NORMAL
 
 LEVELS = 15
 MIDDLE = 8
