@@ -24,6 +24,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "beam_tree": ("token_text", "picture", "beam_layout", "beam_words", "beam_chips"),
     "controls": ("fields",),
     "histogram_rows": ("picture", "dom_picture"),
+    "mask_view": ("picture", "mask_draw"),
     "round_rows": ("picture", "dom_picture"),
     "token_strip": ("token_text",),
     "word_pairs": ("token_text",),

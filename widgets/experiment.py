@@ -112,6 +112,7 @@ VIEWS = {
     "beam_search": "widgets.beam_search.views:BeamSearchViews",
     "speculative": "widgets.speculative.views:SpeculativeViews",
     "quantization": "widgets.quantization.views:QuantizationViews",
+    "pruning": "widgets.pruning.views:PruningViews",
 }
 
 

@@ -165,6 +165,27 @@ def sweep(
     print(json.dumps(report) if as_json else benchmark.as_text(report))
 
 
+@app.command("lora")
+@in_words
+def lora(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+    model: Annotated[str, typer.Option("--model", help="Model to measure.")] = DEFAULT_MODEL,
+    targets: Annotated[str, typer.Option("--targets", help="Ends of module names.")] = "q_proj,v_proj",
+    repeats: Annotated[int, typer.Option("--repeats", help="Steps that count.", min=1, max=100)] = 6,
+    threads: Annotated[str, typer.Option("--threads", help="Numbers of torch threads, on the CPU.")] = "1,2",
+) -> None:
+    """A LoRA training step beside peft with a plain torch loop: ms a step, equal losses."""
+    counts = _counts(threads)
+    benchmark = _benchmark("lora")
+    from lab.models.registry import load_model
+
+    loaded = load_model(model, device="auto", dtype="float32")
+    say("measuring; other work on this machine makes the figures worse")
+    names = tuple(part.strip() for part in targets.split(",") if part.strip())
+    report: dict[str, Any] = benchmark.run_lora(loaded, targets=names, repeats=repeats, thread_counts=counts)
+    print(json.dumps(report) if as_json else benchmark.as_text(report))
+
+
 def _names(text: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     wrong = [name for name in names if name not in allowed]

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 WINDOW = 512
 USUAL_TOKENS = 2048
+REST = "+rest"
+"""After a group size: the last group of a row may be smaller."""
 
 
 @in_words
@@ -35,7 +37,7 @@ def quantize(
     method: Annotated[str, typer.Option("--method", help=f"{', '.join(METHODS)}.")] = "nearest",
     bits: Annotated[int, typer.Option("--bits", help="Bits of a code, 2 to 8.")] = 4,
     group_size: Annotated[
-        str, typer.Option("--group-size", help="Weights that share a scale: 16 to 512, row or tensor.")
+        str, typer.Option("--group-size", help="Weights that share a scale: 16 to 512, row or tensor; 128+rest lets a row's last group be smaller.")
     ] = "64",
     grid: Annotated[str, typer.Option("--grid", help=f"Where the levels lie: {', '.join(KINDS)}.")] = "absmax",
     scales: Annotated[
@@ -65,6 +67,7 @@ def quantize(
         bits=bits,
         kind=cast("Kind", grid),
         share=_share(group_size),
+        ragged=group_size.endswith(REST),
         scale_format=cast("ScaleFormat", scales),
         act_order=act_order,
         damping=damping,
@@ -81,7 +84,8 @@ def quantize(
         tokens = USUAL_TOKENS if made_method.wants_inputs else 0
     _check_tokens(tokens, evaluate, needed=made_method.wants_inputs)
     from lab.evaluation.texts import find_texts
-    from lab.quantization.directory import check_out, write_quantized
+    from lab.models.atomic import check_out
+    from lab.quantization.directory import write_quantized
 
     check_out(out)
     texts = find_texts(calibration)
@@ -93,7 +97,11 @@ def quantize(
             model, dtype="float32", device="cpu", progress=lambda s, f: line.show(Loading(stage=s, fraction=f))
         )
         read = encode(loaded.tokenizer, texts.calibration, tokens, least=2) if tokens else None
-        made = _quantized(loaded, made_method, read, way, only, head, line)
+        try:
+            made = _quantized(loaded, made_method, read, way, only, head, line)
+        except BadInput as error:
+            remedy = error.remedy.replace("allow a smaller last group (ragged)", f"{group_size}{REST}")
+            raise BadInput(error.message, remedy=remedy) from None
         figures: dict[str, Any] = _sizes(made)
         if evaluate:
             held_out = encode(loaded.tokenizer, texts.held_out, evaluate)
@@ -115,13 +123,19 @@ def quantize(
 def _share(text: str) -> Share:
     if text in ("row", "tensor"):
         return cast("Share", text)
+    text = text.removesuffix(REST)
     if not text.strip().isdecimal() or len(text) > 9:
-        raise BadInput(f"--group-size is {shown(text)}.", remedy="Give a number from 16 to 512, row or tensor.")
+        raise BadInput(f"--group-size is {shown(text)}.", remedy="Give a number from 16 to 512, row or tensor, or 128+rest.")
     return int(text)
 
 
 def _check_used(method: str, settings: Settings) -> None:
     """Refuse options that the method would not read."""
+    if settings.ragged and "ragged" not in METHODS[method].uses:
+        raise BadInput(
+            f"{REST} would do nothing: {METHODS[method].label} has blocks that go on over the end of a row.",
+            remedy=f"Leave {REST} out.",
+        )
     usual = Settings(scale_format="bfloat16")
     for option, name in (("--grid", "kind"), ("--scales", "scale_format")):
         value = getattr(settings, name)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lab.decoding.half_pack import half_product, packed_weight
-from lab.decoding.matvec import is_plain, out_features
+from lab.decoding.matvec import has_hooks, is_plain, out_features
 
 FEW = 16
 """Rows up to which W x^T is taken."""
@@ -29,7 +29,7 @@ def linear_rows(module: nn.Module, x: Tensor) -> Tensor:
     """What `module(x)` gives, faster where it can be.
 
     Args:
-        module: a linear module; any that is not a plain `nn.Linear` is called as it stands.
+        module: a linear module; one that is not a plain `nn.Linear` is asked for its own `linear_rows`, or called.
         x: (..., in), contiguous.
 
     Returns:
@@ -56,7 +56,8 @@ def linear_rows(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def _called(module: nn.Module, x: Tensor) -> Tensor:
-    result: Tensor = module(x)
+    own = None if has_hooks(module) else getattr(module, "linear_rows", None)
+    result: Tensor = module(x) if own is None else own(x)
     return result
 
 

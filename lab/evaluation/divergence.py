@@ -119,10 +119,12 @@ class DenseReference:
         for index, chunk in enumerate(chunks(self.tokens, self.windows, self._reader.size)):
             with torch.inference_mode():
                 logits = reader.read(chunk).logits[chunk.skip :]
-            if not self._features:
-                yield share + (1 - share) * chunk.done  # the dense model goes through too: a slice of its own
+            # Three slices: on the default model each is a good part of what a slice may take.
+            yield share + (1 - share) * chunk.done
             with torch.inference_mode():
                 expected = self._dense_logits(index, chunk)
+            yield share + (1 - share) * chunk.done
+            with torch.inference_mode():
                 if len(chunk.targets):
                     log_p, log_q = expected.log_softmax(-1), logits.log_softmax(-1)
                     collected.add(chunk, nll_of(log_q, chunk.targets))

@@ -67,7 +67,8 @@ class TrainStep(Event):
 
     Attributes:
         step: 1 is the first, of `steps`; step 0 carries the losses before training.
-        loss: mean over the batch's answer tokens, nats. heldout_loss: None where not measured at this step.
+        loss: mean over the batch's answer tokens, nats, before the step; NaN at step 0, which has no batch.
+        heldout_loss: after the step; None where not measured at this step.
         best: the held-out loss is the lowest so far: this adapter is kept. tokens: of the batch, answers only.
     """
 
@@ -86,6 +87,9 @@ class Trained(Event):
     """Training has ended.
 
     Attributes:
+        best_step: after which step the adapter stood that was kept. steps: done in all.
+        loss_before, loss_after: of the first batch before it was learnt, and of the last; NaN without a step.
+        heldout_before, heldout_after: of the base, and of the adapter kept; NaN where nothing is held out.
         stopped: why it ended early ("stopped", "the loss was no number"); "" if it did not.
         base_untouched: the base's weights have the same hash as before.
     """
@@ -113,10 +117,11 @@ class UpdateMap(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateSpectrum(Event):
-    """Singular values of dW of every adapted matrix.
+    """Singular values of dW of every adapted matrix, of the adapter as it is stored.
 
     Attributes:
-        modules: (layer, projection) of each. values: float32 (module, rank), largest first.
+        modules: (layer, projection) of each; layer -1 is outside the layers (the head).
+        values: float32 (module, rank), largest first; the first 128 of larger ranks.
         kept_error: float32 (module, rank + 1): |dW - dW_k| / |dW| if only k singular values are kept, k = 0 to rank.
     """
 
@@ -136,8 +141,11 @@ class MergeFigures(Event):
         max_logit_difference: merged against unmerged, over the prompt and the row's tokens. divergence: KL and flips
             likewise on held-out text; None if not measured.
         lost: share of |dW|^2 that rounding took away; vanished: share of the entries of dW that changed nothing.
-        restored: unmerging gave the base back bit for bit.
-        same_form: modules, shapes and dtypes are the base's. decode_ms, base_decode_ms: medians of a step.
+        restored: unmerging gave the base back bit for bit. "int4 re-quantized" has no backup: there the update was
+            subtracted and the result rounded again.
+        same_form: modules, shapes and dtypes are the base's.
+        decode_ms, unmerged_decode_ms, base_decode_ms: medians of a step, taken in turn; NaN for the kinds that were
+            not timed (rounded values in the run's own dtype, which run as fast as it).
     """
 
     adapter: str
@@ -152,6 +160,14 @@ class MergeFigures(Event):
     decode_ms: float
     unmerged_decode_ms: float
     base_decode_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherText(Event):
+    """The base with the adapter on beside the base, on text that the adapter was not trained for."""
+
+    adapter: str
+    divergence: Divergence
 
 
 @dataclass(frozen=True, kw_only=True)

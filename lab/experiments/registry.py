@@ -11,6 +11,8 @@ from lab.experiments.beam_search.params import PRESETS as BEAM_SEARCH_PRESETS
 from lab.experiments.beam_search.params import BeamSearchParams
 from lab.experiments.kv_cache.params import PRESETS as KV_CACHE_PRESETS
 from lab.experiments.kv_cache.params import KVCacheParams
+from lab.experiments.lora.params import PRESETS as LORA_PRESETS
+from lab.experiments.lora.params import LoraParams
 from lab.experiments.quantization.params import PRESETS as QUANTIZATION_PRESETS
 from lab.experiments.quantization.params import QuantizationParams
 from lab.experiments.speculative.params import PRESETS as SPECULATIVE_PRESETS
@@ -46,6 +48,12 @@ def _load_speculative() -> Runner:
 
 def _load_quantization() -> Runner:
     from lab.experiments.quantization.run import make_runner
+
+    return make_runner()
+
+
+def _load_lora() -> Runner:
+    from lab.experiments.lora.run import make_runner
 
     return make_runner()
 
@@ -96,6 +104,17 @@ EXPERIMENTS: dict[str, Experiment] = {
             presets=QUANTIZATION_PRESETS,
             supports=_caches,
             load=_load_quantization,
+        ),
+        Experiment(
+            name="lora",
+            label="LoRA",
+            title="What can a small update change?",
+            summary="Two thin matrices beside each large one learn something new while the model stays as it is. Train "
+            "them, compare the words before and after, merge and swap.",
+            params=LoraParams,
+            presets=LORA_PRESETS,
+            supports=_caches,
+            load=_load_lora,
         ),
     )
 }

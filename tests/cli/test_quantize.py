@@ -33,6 +33,17 @@ def test_gptq_to_a_directory(tiny_directory: Callable[..., Path], tmp_path: Path
     assert "4.50 bits a weight in the file" in done.stderr
 
 
+def test_a_smaller_last_group(tiny_directory: Callable[..., Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ["--group-size", "24+rest", "--evaluate", "0", "--no-progress"]
+    done = CliRunner().invoke(app, [str(tiny_directory("llama")), "--out", str(out), *options])
+    assert done.exit_code == 0, done.output
+    loaded = load_quantized(out)
+    assert (loaded.card.settings["share"], loaded.card.settings["ragged"]) == (24, True)
+    # rows of 32 hold 2 scales, rows of 64 hold 3: a share of 16 / 32 and of 48 / 64 bits a weight
+    assert 4.5 < loaded.card.figures["bits_per_weight"] < 5.0 + 1e-6
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -41,6 +52,9 @@ def test_gptq_to_a_directory(tiny_directory: Callable[..., Path], tmp_path: Path
         ("--group-size 7", "Groups have 16 to 512 weights, not 7"),
         ("--group-size many", "--group-size is 'many'"),
         ("--group-size 128", "Groups of 128 do not divide rows of 32"),
+        ("--group-size 24", "or 24+rest."),
+        ("--group-size row+rest", "--group-size is 'row+rest'"),
+        ("--method nf4 --group-size 64+rest", "+rest would do nothing"),
         ("--method gtpq", "There is no method 'gtpq'"),
         ("--method gptq --tokens 1", "Calibration on 1 token says nothing"),
         ("--method gptq --tokens 0", "Calibration on 0 tokens says nothing"),

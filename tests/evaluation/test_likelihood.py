@@ -177,6 +177,14 @@ def test_divergence_is_scipys(tiny: Tiny, kind: str) -> None:
     assert torch.equal(alone.nll, found.variant.nll)
 
 
+def test_a_comparison_pauses_between_the_models_and_before_the_sum(tiny: Tiny) -> None:
+    loaded = tiny("llama")
+    reference = DenseReference(loaded.model, read(loaded, 60))
+    ended(reference.reading())
+    _, shares = ended(reference.comparing(changed(loaded.model)))
+    assert len(shares) == 3  # one chunk: the variant's pass, the dense model's head, the divergence
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_does_not_diverge_from_itself(tiny: Tiny, kind: str) -> None:
     loaded = tiny(kind)

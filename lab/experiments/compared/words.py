@@ -52,11 +52,13 @@ class ComparedWords:
     Attributes:
         loaded: the dense model, read-only.
         params: what to continue, and how far.
+        others: the other voices' own rows so far, without what they saw.
     """
 
     loaded: LoadedModel
     params: PromptParams
     prompt: list[int] = field(default_factory=list)
+    others: list[Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ends = self.loaded.end_token_ids
@@ -104,6 +106,7 @@ class ComparedWords:
 
     def _other(self, voice: Voice, extra: Extra, stage: str, number: int, total: int) -> Part:
         row, own, dense = Row(voice), Row(voice), self.dense
+        self.others.append(own)
         reading = Reading(voice, self._room())
         said = yield from self._prefilled(reading, self.prompt)
         stream = self.stream.branch()

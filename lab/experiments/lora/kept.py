@@ -1,0 +1,84 @@
+"""What a run leaves behind for questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from lab.errors import Unavailable
+from lab.experiments.base import RunContext
+
+if TYPE_CHECKING:
+    from lab.lora.adapter import Adapter
+    from lab.lora.attach import Attached
+
+_KEY = "lora"
+
+
+@dataclass(eq=False)
+class Kept:
+    """Of one run.
+
+    Attributes:
+        adapter: as it was trained or read; None before there is one.
+        prompt: token ids.
+        rows: new tokens of the rows so far, by the variant's name.
+        spectrum: (layer, projection, singular values) of each adapted module; layer -1 is outside the layers.
+        enough: somebody asked the training to end with the best so far.
+        training: it is going on.
+    """
+
+    adapter: Adapter | None = None
+    prompt: tuple[int, ...] = ()
+    rows: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    spectrum: list[tuple[int, str, tuple[float, ...]]] = field(default_factory=list)
+    enough: bool = False
+    training: bool = False
+
+
+_ATTACHED: WeakKeyDictionary[Kept, tuple[Adapter, Attached]] = WeakKeyDictionary()
+"""Shells with a run's adapter on: they share the model's tensors, so they are none of what the run keeps."""
+
+
+def keep(context: RunContext) -> Kept:
+    """The run's own, made when missing."""
+    kept: Kept = context.kept.setdefault(_KEY, Kept())
+    return kept
+
+
+def kept_of(context: RunContext | None) -> Kept:
+    """What a run left.
+
+    Raises:
+        Unavailable: there is no run, or it has nothing yet.
+    """
+    kept = None if context is None else context.kept.get(_KEY)
+    if not isinstance(kept, Kept):
+        raise Unavailable("This question needs a run of the adapter.", remedy="Run it first, then ask.")
+    return kept
+
+
+def adapter_of(kept: Kept) -> Adapter:
+    """The run's adapter.
+
+    Raises:
+        Unavailable: there is none yet.
+    """
+    if kept.adapter is None:
+        raise Unavailable("The run has no adapter yet.", remedy="Ask again when a step was trained.")
+    return kept.adapter
+
+
+def attached_of(context: RunContext, kept: Kept) -> Attached:
+    """A shell of the run's model with its adapter active."""
+    from lab.lora.attach import Attached
+    from lab.models.shell import make_shell
+
+    adapter = adapter_of(kept)
+    found = _ATTACHED.get(kept)
+    if found is None or found[0] is not adapter:
+        attached = Attached(make_shell(context.model.model), [adapter])
+        attached.active = adapter.name
+        _ATTACHED[kept] = found = (adapter, attached)
+    return found[1]

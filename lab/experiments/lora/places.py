@@ -1,0 +1,47 @@
+"""Where adapters lie: the packaged one, those kept on this machine by name, folders. No torch here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from lab import paths
+
+PACKAGED = "packaged"
+"""The adapter that the package brings."""
+FILES = ("adapter_config.json", "adapter_model.safetensors")
+"""Of an adapter in PEFT's format."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+
+
+def kept_location() -> Path:
+    """Where adapters trained here are kept, one directory each; it may not exist yet."""
+    return paths.cache_location() / "adapters"
+
+
+def kept_dir() -> Path:
+    """The same, created when missing.
+
+    Raises:
+        BadInput: it cannot be made.
+    """
+    paths.cache_dir()
+    found = kept_location()
+    found.mkdir(exist_ok=True)
+    return found
+
+
+def kept_names() -> list[str]:
+    """Adapters kept here, by name."""
+    try:
+        found = [path.name for path in kept_location().iterdir() if (path / FILES[1]).is_file()]
+    except OSError:
+        return []
+    return sorted(name for name in found if _NAME.fullmatch(name))
+
+
+def adapter_path(name: str) -> Path:
+    """The folder that `name` stands for: one that was kept under it, else the path as it is written."""
+    if _NAME.fullmatch(name) and (kept_location() / name).is_dir():
+        return kept_location() / name
+    return Path(name).expanduser()

@@ -1,0 +1,89 @@
+"""The `lora` experiment: an adapter trained, shown before and after, swapped and merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from lab.errors import BadInput, shown
+from lab.events import ModelFacts
+from lab.experiments.base import RunContext, RunGenerator
+from lab.experiments.lora.adapters import check_name, find_adapter, fits_or_why
+from lab.experiments.lora.compare import compare
+from lab.experiments.lora.inspections import INSPECTIONS
+from lab.experiments.lora.inspections import inspect as answer
+from lab.experiments.lora.learn import settings_of, task_of, train
+from lab.experiments.lora.lossy import merge
+from lab.experiments.lora.merged import check_mistake
+from lab.experiments.lora.params import LoraParams
+from lab.experiments.lora.picture import check_kept_rank
+from lab.experiments.lora.setup import Setup
+from lab.experiments.lora.swap import swap
+
+
+class LoraRunner:
+    """See `lab.experiments.base.Runner`."""
+
+    inspections: Mapping[str, type[BaseModel]] = INSPECTIONS
+
+    def prepare(self, facts: ModelFacts, params: Any) -> None:
+        """Refuse what cannot be done with this model.
+
+        Raises:
+            BadInput: lines that are no examples (the line is named), a name that is taken, chat without a template, a
+                mistake that nothing could show.
+            NotFound: no such adapter.
+            ModelError: an adapter of another kind, damaged, or for another vocabulary.
+        """
+        _check(facts, params)
+
+    def run(self, context: RunContext, params: Any) -> RunGenerator:
+        """Yield the run's events; the outcome holds the base's words.
+
+        Raises:
+            BadInput, NotFound, ModelError: see `prepare`; or an adapter that does not fit the model's modules.
+        """
+        _check(context.model.facts, params)
+        return (yield from _TASKS[params.task](Setup(context, params)))
+
+    def inspect(self, context: RunContext | None, facts: ModelFacts, name: str, params: Any) -> dict[str, Any]:
+        """Answer one question, see `lab.experiments.lora.inspections`."""
+        return answer(context, facts, name, params)
+
+
+_TASKS: dict[str, Callable[[Setup], RunGenerator]] = {
+    "train": train,
+    "compare": compare,
+    "swap": swap,
+    "merge": merge,
+}
+
+
+def _check(facts: ModelFacts, params: LoraParams) -> None:
+    params.check_prompt(facts)
+    check_mistake(params.task, params.break_run)
+    if params.task == "train":
+        task_of(params)
+        settings_of(params)
+        if params.save:
+            check_name(params.save)
+        return
+    for name in (params.adapter, params.second) if params.task == "swap" else (params.adapter,):
+        if not name:
+            continue
+        adapter = find_adapter(name)
+        why = fits_or_why(adapter, facts)
+        if why:
+            raise BadInput(
+                f"The adapter {shown(adapter.name)} does not fit: {why}.",
+                remedy="Choose the model it was made for, another adapter, or train one.",
+            )
+        if params.task != "swap":
+            check_kept_rank(adapter, params.keep_rank)
+
+
+def make_runner() -> LoraRunner:
+    """The runner; see `lab.experiments.registry`."""
+    return LoraRunner()

@@ -1,0 +1,231 @@
+"""Training an adapter, with pauses: live loss, held-out loss, the best so far kept, whatever happens.
+
+The base is frozen and read-only; only A and B get gradients (Hu et al. 2021). Before the first step the packed pass is
+compared with the plain model on real examples: a model that does not take the tree of a batch is given padded rows
+instead, and one that disagrees there too is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+
+from lab.errors import BadInput, ModelError
+from lab.lora.adamw import AdamW, rate_at
+from lab.lora.adapter import Adapter, Factors
+from lab.lora.batches import Rows, Tokenized, batches, in_rows
+from lab.lora.trained import Ended, Steps, Trained, TrainingData, TrainSettings, TrainStep
+from lab.lora.training_pass import HEAD_ROWS, TrainingPass
+
+PAUSE_MS = 30.0
+AGREES = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
+"""Relative difference (2-norm) of logits up to which two ways through a model count as the same."""
+CHECKED = 16
+"""Tokens with which the model as a whole is compared."""
+
+Pauses = Generator[None, None, None]
+
+
+class Training:
+    """One training. `steps()` does the work; `trained()` says at any time what is kept, also after a stop.
+
+    Args:
+        model: the base, of transformers. Read, not changed.
+        adapter: what to start from (`lab.lora.adapter.new_adapter`); not changed.
+
+    Raises:
+        BadInput: nothing to train on, an example without labels, or ids outside the vocabulary.
+        ModelError: a target outside the decoder layers and the head.
+    """
+
+    def __init__(self, model: nn.Module, adapter: Adapter, data: TrainingData, settings: TrainSettings) -> None:
+        _check(data, adapter.base.vocabulary)
+        self._adapter, self._data, self._settings = adapter, data, settings
+        self._pass = TrainingPass(model, adapter)
+        self._device = self._pass.values.device
+        self._optimizer = AdamW(self._pass.values, weight_decay=settings.weight_decay)
+        self._tree = True
+        self._sound = self._pass.values.clone()
+        self._done = 0
+        self._best: tuple[int, float, Tensor] | None = None  # after which step, its held-out loss, the factors
+        self._before: float | None = None
+        self._loss: float | None = None
+        self._ended: Ended = "stopped"
+        self._spent, self._resumed = 0.0, 0.0
+
+    def steps(self) -> Steps:
+        """The training itself, pausing between two layers once a slice has lasted 30 ms.
+
+        Raises:
+            ModelError: the model's own logits differ from those that training would see.
+        """
+        work = self._work()
+        self._resumed = perf_counter()
+        for step in work:
+            now = perf_counter()
+            if step is None and (now - self._resumed) * 1e3 < PAUSE_MS:
+                continue
+            self._spent += now - self._resumed
+            self._resumed = now
+            yield step
+            self._resumed = perf_counter()
+        self._spent += perf_counter() - self._resumed
+        return self.trained()
+
+    def trained(self) -> Trained:
+        """What is kept so far."""
+        if self._best is not None and (self._best[0] or not self._done):
+            step, loss, values = self._best[0], self._best[1], self._best[2]
+        elif self._ended == "not_finite":
+            step, loss, values = max(self._done - 1, 0), None, self._sound
+        else:  # the base may have been the best so far: who stops early wants what was learnt all the same
+            step, loss, values = self._done, None, self._pass.values
+        tensors = {
+            name: Factors(a.cpu().clone(), b.cpu().clone())
+            for name, (a, b) in zip(self._pass.names, self._pass.factors(values), strict=True)
+        }
+        return Trained(
+            adapter=replace(self._adapter, tensors=tensors),
+            step=step,
+            steps=self._done,
+            loss=self._loss,
+            held_out_loss=loss,
+            held_out_before=self._before,
+            ended=self._ended,
+            packed=self._tree,
+            seconds=self._spent,
+        )
+
+    def _work(self) -> Generator[TrainStep | None, None, None]:
+        settings, train = self._settings, self._data.train
+        yield from self._choose_way()
+        held_out = in_rows(self._data.held_out, self._device, tree=self._tree)
+        if held_out:
+            self._before = yield from self._measure(held_out)
+            best = self._keep_best(self._before)
+            yield TrainStep(0, settings.steps, None, self._before, 0.0, 0.0, 0, 0, 0.0, best)
+        order = batches(len(train), settings.batch, settings.seed)
+        for step in range(1, settings.steps + 1):
+            began = self._now()
+            rows = in_rows([train[i] for i in next(order)], self._device, tree=self._tree)
+            loss = yield from self._gradient(rows)
+            norm = float(self._pass.gradient.norm())
+            rate = rate_at(step, peak=settings.learning_rate, warmup=settings.warmup, steps=settings.steps)
+            self._loss, sound = loss, math.isfinite(loss) and math.isfinite(norm)
+            if sound:
+                self._update(norm, rate)
+            ms = (self._now() - began) * 1e3
+            measured = None
+            if sound and held_out and (step % settings.measure_every == 0 or step == settings.steps):
+                measured = yield from self._measure(held_out)
+                sound = math.isfinite(measured)
+            best = measured is not None and self._keep_best(measured)
+            tokens, labels = sum(r.tokens for r in rows), sum(len(r.targets) for r in rows)
+            yield TrainStep(step, settings.steps, loss, measured, rate, norm, tokens, labels, ms, best)
+            if not sound:
+                self._ended = "not_finite"
+                return
+        self._ended = "steps"
+
+    def _gradient(self, rows: Sequence[Rows]) -> Generator[None, None, float]:
+        """The mean loss of a batch, and its gradient in the pass."""
+        self._pass.gradient.zero_()
+        labels = sum(len(part.targets) for part in rows)
+        total = torch.zeros((), device=self._device)
+        for part in rows:
+            states, kept = yield from self._pass.forward(part, learn=True)
+            loss, slope = yield from self._pass.loss(states, part.targets, of=labels, learn=True)
+            if slope is not None:
+                yield from self._pass.backward(part, kept, slope)
+            total += loss
+        return float(total)
+
+    def _update(self, norm: float, rate: float) -> None:
+        longest, gradient = self._settings.max_gradient_norm, self._pass.gradient
+        with torch.no_grad():
+            self._sound.copy_(self._pass.values)  # their loss was finite; should the next not be, these are left
+            if longest is not None:
+                gradient.mul_(min(1.0, longest / (norm + 1e-6)))
+            self._optimizer.step(gradient, rate)
+        self._done += 1
+
+    def _measure(self, rows: Sequence[Rows]) -> Generator[None, None, float]:
+        """The mean loss of the held-out examples."""
+        labels = sum(len(part.targets) for part in rows)
+        total = torch.zeros((), device=self._device)
+        for part in rows:
+            states, _ = yield from self._pass.forward(part, learn=False)
+            loss, _ = yield from self._pass.loss(states, part.targets, of=labels, learn=False)
+            total += loss
+        return float(total)
+
+    def _keep_best(self, loss: float) -> bool:
+        if not math.isfinite(loss) or (self._best is not None and loss >= self._best[1]):
+            return False
+        self._best = self._done, loss, self._pass.values.clone()
+        return True
+
+    def _now(self) -> float:
+        return self._spent + perf_counter() - self._resumed
+
+    def _choose_way(self) -> Pauses:
+        """Trees if the model takes them, else padded rows; and the plain model as the judge of both."""
+        by_length = sorted(self._data.train, key=lambda one: len(one.ids))
+        short, long = by_length[0], by_length[-1]
+        piece = Tokenized(short.ids[:CHECKED], 1)  # the whole model cannot pause
+        in_parts = yield from self._seen([piece], tree=False)
+        plain = self._pass.plain(piece)
+        yield
+        if not _agree(in_parts, plain):
+            raise ModelError(
+                "The model's logits differ from those that its layers give one after another.",
+                remedy="Train another model.",
+            )
+        alone = []
+        for one in (short, long):
+            alone.append((yield from self._seen([one], tree=False)))
+        together = yield from self._seen([short, long], tree=True)
+        self._tree = _agree(together, torch.cat(alone))
+
+    def _seen(self, examples: Sequence[Tokenized], *, tree: bool) -> Generator[None, None, Tensor]:
+        (rows,) = in_rows(examples, self._device, tree=tree, room=1 << 30)
+        states, _ = yield from self._pass.forward(rows, learn=False)
+        found = []
+        for part in torch.split(states, HEAD_ROWS):
+            with torch.no_grad():
+                found.append(self._pass.logits(part))
+            yield
+        return torch.cat(found)
+
+
+def training(model: nn.Module, adapter: Adapter, data: TrainingData, settings: TrainSettings) -> Steps:
+    """Train `adapter` on `model`: see `Training`, whose `trained()` also tells what a stopped run has kept."""
+    return (yield from Training(model, adapter, data, settings).steps())
+
+
+def _agree(found: Tensor, wanted: Tensor) -> bool:
+    limit = AGREES.get(wanted.dtype, AGREES[torch.bfloat16])
+    found, wanted = found.float(), wanted.float()
+    # Where both hold a NaN the model itself is broken: its first loss will say so.
+    return not bool((found - wanted).norm() > limit * wanted.norm())
+
+
+def _check(data: TrainingData, vocabulary: int | None) -> None:
+    if not data.train:
+        raise BadInput("There is nothing to train on: 0 examples.", remedy="Give at least one.")
+    for one in (*data.train, *data.held_out):
+        if not 1 <= one.labels_from < len(one.ids):
+            raise BadInput(
+                f"An example of {len(one.ids)} tokens has its answer from token {one.labels_from} on.",
+                remedy="Give it a prompt and an answer.",
+            )
+        if min(one.ids) < 0 or (vocabulary is not None and max(one.ids) >= vocabulary):
+            raise BadInput(
+                f"An example has a token outside the vocabulary of {vocabulary or 0:,}.",
+                remedy="Encode it with the model's own tokenizer.",
+            )
