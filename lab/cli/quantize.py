@@ -37,7 +37,11 @@ def quantize(
     method: Annotated[str, typer.Option("--method", help=f"{', '.join(METHODS)}.")] = "nearest",
     bits: Annotated[int, typer.Option("--bits", help="Bits of a code, 2 to 8.")] = 4,
     group_size: Annotated[
-        str, typer.Option("--group-size", help="Weights that share a scale: 16 to 512, row or tensor; 128+rest lets a row's last group be smaller.")
+        str,
+        typer.Option(
+            "--group-size",
+            help="Weights that share a scale: 16 to 512, row or tensor; 128+rest lets a row's last group be smaller.",
+        ),
     ] = "64",
     grid: Annotated[str, typer.Option("--grid", help=f"Where the levels lie: {', '.join(KINDS)}.")] = "absmax",
     scales: Annotated[
@@ -123,10 +127,12 @@ def quantize(
 def _share(text: str) -> Share:
     if text in ("row", "tensor"):
         return cast("Share", text)
-    text = text.removesuffix(REST)
-    if not text.strip().isdecimal() or len(text) > 9:
-        raise BadInput(f"--group-size is {shown(text)}.", remedy="Give a number from 16 to 512, row or tensor, or 128+rest.")
-    return int(text)
+    size = text.removesuffix(REST)
+    if not size.strip().isdecimal() or len(size) > 9:
+        raise BadInput(
+            f"--group-size is {shown(text)}.", remedy="Give a number from 16 to 512, row or tensor, or 128+rest."
+        )
+    return int(size)
 
 
 def _check_used(method: str, settings: Settings) -> None:

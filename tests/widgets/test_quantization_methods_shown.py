@@ -91,7 +91,7 @@ def test_the_scrubber_moves_the_replay() -> None:
     assert section._player.state["step"] == 30
     assert section._told.state["lines"][0][1].startswith("Step 31:")
     data = section._line.state["data"]
-    assert (len(data["quantized"]["x"]), len(data["waiting"]["x"])) == (31, 17)
+    assert (len(data["done"]["x"]), len(data["waiting"]["x"])) == (31, 17)
     assert section._map.state["data"]["turn"]["x"] == [31]
     section._player._handle_custom_msg({"type": "play", "playing": True}, [])
     section.render(state, -1, live=False)

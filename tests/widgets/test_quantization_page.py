@@ -6,6 +6,7 @@ import json
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from quantization_whole import map_run, pareto_run, started
 from words_sim import HOSTILE
 
 from lab.events import Event
+from lab.events.evaluation import TextsChosen, TextUsed
 from lab.events.quantization import GridNote
+from lab.events.quantization_methods import NumberFormat
 from lab.experiments.quantization.params import QuantizationParams
 from widgets.experiment import Desk, build_views
 from widgets.exporting import make_export
@@ -25,6 +28,7 @@ from widgets.numbers import number, percent
 from widgets.quantization.counted import HEADS, from_answer, rows_of
 from widgets.quantization.errors_section import agreement
 from widgets.quantization.figures import coverage_figures, error_figures
+from widgets.quantization.formats_section import _notes
 from widgets.quantization.group_section import GroupSection
 from widgets.quantization.group_sizes import MOST, compared, fitting
 from widgets.quantization.histogram_section import PRESETS, HistogramSection
@@ -337,6 +341,18 @@ def test_the_intro_names_texts_and_the_mistake() -> None:
     said = intro(folded([started(break_run="neighbour_scales"), *list(layer_run())[1:]]))
     assert any("0123456789ab" in text for text in said)
     assert said[-1].startswith("Broken on purpose: take the scale of the next group.")
+
+
+def test_the_intro_keeps_the_capitals_of_one_text() -> None:
+    one = TextsChosen(texts=(TextUsed("held-out", "Python's help topics", "0123456789ab", 512),))
+    said = intro(folded([started(task="map"), one]))
+    assert said[1].startswith("Held-out text: 512 tokens of Python's")
+
+
+def test_formats_that_were_scaled_are_counted() -> None:
+    one = NumberFormat("INT8", 8, 127.0, 1.0, 1.0, 1.0, 0.011, 0, True)
+    assert "INT8 was scaled" in _notes((one,), "a matrix")[0]
+    assert "FP8, INT8 were scaled" in _notes((replace(one, name="FP8"), one), "a matrix")[0]
 
 
 def test_matrix_titles_and_defaults() -> None:

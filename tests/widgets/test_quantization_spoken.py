@@ -189,6 +189,12 @@ def test_words_are_equal_or_the_first_difference_is_told() -> None:
     said = " ".join(line[1] for line in section._differences.state["lines"])
     assert "token 10" in said
     assert "dense, fp32" not in said
+    assert ".." not in said
+    state.packed_figures["int4"] = replace(state.packed_figures["int4"], speedup=9.0)
+    notes = packed_verdict(state, live=False)[2]
+    assert notes[0].startswith("Words: 9 of 40 equal. token 10: ")
+    assert notes[0].endswith(".")
+    assert not notes[0].endswith("..")
 
 
 @pytest.mark.parametrize(

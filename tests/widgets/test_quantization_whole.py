@@ -15,7 +15,8 @@ from words_sim import HOSTILE
 from lab.events import Event, RunFinished
 from lab.events.quantization import MapCell, MapCells, ParetoPoint
 from widgets.format import typeset_number, typeset_share
-from widgets.quantization.map_plot import FAINT, FULL, MapPlot, shade
+from widgets.layer_map import FAINT, FULL, shade
+from widgets.quantization.map_plot import MapPlot
 from widgets.quantization.map_section import MapSection, MixedSection, SensitivitySection, map_verdict, suggestion
 from widgets.quantization.method_marks import MARKS, mark_of
 from widgets.quantization.pareto_plot import FLOOR, ParetoPlot, better_than, frontier, kl, measured

@@ -126,7 +126,11 @@ def _notes(formats: tuple[NumberFormat, ...], where: str) -> list[str]:
         return []
     beyond = [f"{f.name}: {f.beyond:,} weights beyond its largest number" for f in formats if f.beyond]
     scaled = [f.name for f in formats if f.scaled]
-    fit = f" {', '.join(scaled)} {'was' if len(scaled) == 1 else 'were'} scaled to fit; the others were not." if scaled else ""
+    fit = (
+        f" {', '.join(scaled)} {'was' if len(scaled) == 1 else 'were'} scaled to fit; the others were not."
+        if scaled
+        else ""
+    )
     said = f"MEASURED on {where}. Next after 1: from 1 to the next larger number.{fit}"
     return [said, "; ".join(beyond) + "." if beyond else ""]
 

@@ -281,7 +281,9 @@ def _difference_words(state: QuantizationState) -> list[str]:
     if not state.packed_figures:
         return []
     words = ["MEASURED: greedy tokens before the first difference. After it the rows have different texts."]
-    return words + [f"{_label(state, f.variant)}: {plain_text(f.difference).rstrip('.')}." for f in _figures(state) if f.difference]
+    return words + [
+        f"{_label(state, f.variant)}: {plain_text(f.difference).rstrip('.')}." for f in _figures(state) if f.difference
+    ]
 
 
 def _text(state: QuantizationState, upto: int) -> list[tuple[str, str]]:

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from lab.events.quantization_methods import GptqReplay
 from widgets.format import typeset_number
-
-Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The weights after step `step`: those up to it are quantized, the others have moved.
-
-    Attributes:
-        now: (row, step). moved: now - original.
-        pushed: (row, step): what this step alone did to the later columns.
-    """
-
-    step: int
-    now: Array
-    moved: Array
-    pushed: Array
+from widgets.replay.frames import Frame, frame_at, largest_change
 
 
 class Frames:
@@ -50,6 +30,11 @@ class Frames:
         self.final = float(replay.final_loss.numpy().sum())
 
     @property
+    def rows(self) -> tuple[int, ...]:
+        """Numbers of the rows shown."""
+        return self.replay.rows
+
+    @property
     def steps(self) -> int:
         """Columns shown."""
         return len(self.replay.columns)
@@ -62,17 +47,11 @@ class Frames:
     @property
     def largest(self) -> float:
         """The largest change of a weight in the last frame: the scale of all of them."""
-        change = np.abs(self.values - self.original)
-        return float(change.max()) if change.size else 0.0
+        return largest_change(self.values, self.original)
 
     def at(self, step: int) -> Frame:
         """The frame after `step`, 0 the first: from a column's turn back, what is still to come is taken off."""
-        done = step + 1
-        now = self.at_turn + self.error[:, done:] @ np.triu(self.spread, 1)[done:, :]
-        now[:, :done] = self.values[:, :done]
-        pushed = -np.outer(self.error[:, step], self.spread[step])
-        pushed[:, :done] = 0.0
-        return Frame(step, now, now - self.original, pushed)
+        return frame_at(step, self.original, self.at_turn, self.values, self.error, self.spread)
 
 
 def told(frames: Frames, frame: Frame, row: int) -> list[str]:
