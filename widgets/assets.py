@@ -26,6 +26,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "histogram_rows": ("picture", "dom_picture"),
     "mask_view": ("picture", "mask_draw"),
     "round_rows": ("picture", "dom_picture"),
+    "small_matrix": ("picture", "dom_picture"),
     "token_strip": ("token_text",),
     "word_pairs": ("token_text",),
 }

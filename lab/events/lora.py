@@ -140,9 +140,11 @@ class MergeFigures(Event):
         base: which weights were merged into, in words.
         max_logit_difference: merged against unmerged, over the prompt and the row's tokens. divergence: KL and flips
             likewise on held-out text; None if not measured.
-        lost: share of |dW|^2 that rounding took away; vanished: share of the entries of dW that changed nothing.
-        restored: unmerging gave the base back bit for bit. "int4 re-quantized" has no backup: there the update was
-            subtracted and the result rounded again.
+        lost: |applied - dW|^2 / |dW|^2: 0 is exact, 1 as bad as merging nothing; it can be above 1.
+        vanished: share of the entries of dW that changed nothing.
+        restored: unmerging gave the base back bit for bit. Where the merged weights were rounded to another format
+            ("int4 re-quantized", bf16 beside an fp32 base) there is no backup: the update was subtracted and the
+            result rounded again.
         same_form: modules, shapes and dtypes are the base's.
         decode_ms, unmerged_decode_ms, base_decode_ms: medians of a step, taken in turn; NaN for the kinds that were
             not timed (rounded values in the run's own dtype, which run as fast as it).

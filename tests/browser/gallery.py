@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from gallery_pruning import pruning_views
 from gallery_quantization import quantization_views
 from gallery_speculative import speculative_views
 from playwright.sync_api import Page
@@ -119,6 +120,7 @@ def views() -> dict[str, View]:
         "lesson": _lesson(),
         **speculative_views(),
         **quantization_views(),
+        **pruning_views(),
     }
 
 
@@ -241,7 +243,13 @@ def _built() -> dict[str, View]:
 @cache
 def gallery_json() -> str:
     """Modules and states, as an exported page would hold them."""
-    return json.dumps({name: {"module": view.module, "state": view.state} for name, view in _built().items()})
+    return json.dumps({name: as_drawn(view) for name, view in _built().items()})
+
+
+def as_drawn(view: View) -> dict[str, Any]:
+    """What the page needs to draw a view: its module, its state, and what else its class sends to the page."""
+    own = {name: getattr(view, name) for name in ("item", "bits") if view.has_trait(name)}
+    return {"module": view.module, "state": view.state, "traits": own}
 
 
 @cache

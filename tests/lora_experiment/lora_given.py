@@ -17,7 +17,7 @@ from lab.lora.peft_files import write_adapter
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel
 
-LINES = "\n".join(f"the cache {word} => keeps {word} now" for word in "a b c d e f g h i j k l m n".split())
+LINES = "\n".join(f"the cache {word} => keeps {word} now" for word in "abcdefghijklmn")
 PROMPT = "the cache keeps"
 
 

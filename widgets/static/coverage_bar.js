@@ -1,14 +1,19 @@
-// All parameters as one bar: {parts: [[name, share, quantized, title]], truth, label}.
+// All parameters as one bar: {parts: [[name, share, changed, title]], truth, label, word}.
 
-const TRUTH = { simulated: "SIMULATED", packed: "PACKED" };
-const TRUTH_WORDS = { simulated: "Simulated: dequantized weights run, no memory is saved.", packed: "Packed: codes are what memory holds and the kernels read." };
+const TRUTH = { simulated: "SIMULATED", packed: "PACKED", "dense, smaller": "SMALLER" };
+const TRUTH_WORDS = {
+  simulated: (word) => `Simulated: ${word === "pruned" ? "zeros stand in dense tensors" : "dequantized weights run"}, no memory is saved.`,
+  packed: () => "Packed: codes are what memory holds and the kernels read.",
+  "dense, smaller": () => "Smaller: rows and columns are gone, what is left is dense.",
+};
 
 function render({ model, el }) {
   const bar = make("div", "lab-coverage-bar");
   setAttr(bar, "role", "img");
   const key = make("p", "lab-coverage-key");
-  const filled = make("span", "", "quantized");
-  filled.prepend(make("i", "lab-coverage-part"));
+  const filled = make("span");
+  const word = make("span");
+  filled.append(make("i", "lab-coverage-part"), word);
   const dense = make("span", "", "dense");
   dense.prepend(make("i", "lab-coverage-part lab-dense"));
   const badge = make("span", "lab-coverage-badge");
@@ -17,6 +22,7 @@ function render({ model, el }) {
 
   return follow(model, el, "lab-coverage", (state) => {
     setAttr(bar, "aria-label", state.label);
+    setText(word, state.word ?? "quantized");
     keyed(bar, state.parts ?? [], (_part, i) => i, () => {
       const node = make("span", "lab-coverage-part");
       node.words = make("span", "lab-coverage-words");
@@ -29,7 +35,7 @@ function render({ model, el }) {
       setText(node.words, share > 0.1 ? name : "");
     });
     setText(badge, TRUTH[state.truth] ?? "");
-    badge.title = TRUTH_WORDS[state.truth] ?? "";
+    badge.title = TRUTH_WORDS[state.truth]?.(state.word) ?? "";
     badge.dataset.truth = state.truth;
   });
 }

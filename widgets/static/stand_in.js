@@ -19,10 +19,10 @@ export const reducers = {
   values: (state, message) => ({ values: { ...state.values, ...message.changed } }),
 };
 
-/** A model with the methods that anywidget gives to `render`. */
-export function standIn(state, { onSend = null, answers = reducers } = {}) {
+/** A model with the methods that anywidget gives to `render`; `traits` are those that it has beside its state. */
+export function standIn(state, { onSend = null, answers = reducers, traits = {} } = {}) {
   const listeners = new Map();
-  const data = { state };
+  const data = { ...traits, state };
   const emit = (name, ...values) => {
     for (const callback of [...(listeners.get(name) ?? [])]) callback(...values);
   };

@@ -25,7 +25,8 @@ from lab.steps import finished
 
 TOP = 5
 MOST_POSITIONS = 192
-"""That a question reads: about 100 ms for 40 of the default model on two cores, and in proportion."""
+"""That a question reads. One pass over 40 of the default model takes 100 to 200 ms on two free cores, and more
+positions take in proportion: a page asks when the slider comes to rest."""
 SHOWN_EXAMPLES = 4
 
 

@@ -106,13 +106,13 @@ class LoraParams(PromptParams):
         json_schema_extra=shown("toggle", "compare", when=_LEARNT),
     )
     targets: Targets = Field(
-        "all",
+        "q_v",
         title="Matrices",
         description="Which projections get an update.",
         json_schema_extra=shown("segmented", "main", labels=list(TARGETS.values()), when=_LEARNT),
     )
     learning_rate: float = Field(
-        2e-3,
+        4e-3,
         title="Learning rate",
         description="Of AdamW, after a short warm-up.",
         gt=0.0,
@@ -121,9 +121,9 @@ class LoraParams(PromptParams):
         json_schema_extra=shown("number", "main", when=_LEARNT),
     )
     steps: int = Field(
-        60,
+        48,
         title="Steps",
-        description="Optimizer steps, at most.",
+        description="Optimizer steps, at most; one to two seconds each on two cores.",
         ge=1,
         le=2000,
         json_schema_extra=shown("slider", "main", unit="steps", when=_LEARNT),

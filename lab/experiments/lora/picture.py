@@ -34,6 +34,8 @@ def picturing(adapter: Adapter, model: nn.Module, kept: Kept | None = None) -> M
         (spectrum,) = spectra(replace(adapter, tensors={name: factors}, alphas=alphas), model)
         found.append((*places.get(name, (-1, name.rpartition(".")[2])), spectrum))
         yield progress("singular values", number + 1, len(adapter.tensors)) if number % 8 == 7 else None
+    ordered = {place: number for number, place in enumerate(places.values())}
+    found.sort(key=lambda one: ordered.get(one[:2], len(ordered)))
     order = dict.fromkeys(projection for _, projection in places.values())
     there = {projection for layer, projection, _ in found if layer >= 0}
     projections = tuple(name for name in order if name in there)

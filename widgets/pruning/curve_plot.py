@@ -1,0 +1,142 @@
+"""Sparsity against KL(dense ‖ pruned): a line a method, the run's own setting in a ring."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from bokeh.models import CustomJSTickFormatter, LogTicker
+
+from lab.events.pruning import CurvePoint
+from widgets.format import format_number
+from widgets.numbers import number, percent
+from widgets.plot import Plot, add_point_hover, add_words, new_figure, paint, source
+from widgets.pruning.method_marks import MARKS, Mark, mark_of
+
+FLOOR = 1e-7
+"""A smaller divergence lies on the lower edge of the logarithmic axis: it is rounding of the arithmetic itself."""
+_TICK = "return tick >= 1e-3 ? String(Number(tick.toPrecision(2))) : tick.toExponential(0);"
+_COLUMNS = ("x", "y", "label", "kl", "gone", "flips", "perplexity")
+
+
+class CurvePlot(Plot):
+    """Lines with a symbol at each measured point; a vertical axis of logarithms."""
+
+    def __init__(self) -> None:
+        fig = new_figure(
+            x_label="sparsity of the pruned matrices, %",
+            y_label="KL(dense ‖ pruned), nats, log scale",
+            height=340,
+            y_axis_type="log",
+        )
+        fig.y_range.update(start=1e-3)
+        fig.yaxis[0].formatter = CustomJSTickFormatter(code=_TICK)
+        fig.yaxis[0].ticker = LogTicker(desired_num_ticks=6, num_minor_ticks=0)
+        dots: list[Any] = []
+        for mark in MARKS:
+            data = source(mark.name, *_COLUMNS)
+            line = fig.line("x", "y", source=data, line_width=2, line_dash=list(mark.dash))
+            paint(line.glyph, line_color=mark.colour)
+            dot: Any = fig.scatter("x", "y", source=data, size=mark.size, marker=mark.marker, line_width=1.5)
+            paint(dot.glyph, fill_color=mark.colour, line_color=mark.colour)
+            dots.append(dot)
+        ring = fig.scatter("x", "y", source=source("chosen", "x", "y"), size=19, line_width=2.5, fill_alpha=0)
+        paint(ring.glyph, line_color="--lab-text")
+        add_words(fig, source("names", "x", "y", "text", "dy"), text_baseline="middle", x_offset=10, y_offset="dy")
+        rows = [("", "@label"), ("sparsity", "@gone"), ("KL(dense ‖ pruned)", "@kl nats"), ("flips", "@flips")]
+        add_point_hover(fig, dots, [*rows, ("perplexity", "@perplexity")])
+        super().__init__(fig, "Sparsity against KL(dense ‖ pruned)")
+
+    def show(self, points: Sequence[CurvePoint]) -> None:
+        """Draw the points measured so far."""
+        drawn = measured(points)
+        data: dict[str, dict[str, list[float | str]]] = {}
+        ends: list[tuple[CurvePoint, Mark]] = []
+        for mark in MARKS:
+            own = sorted((p for p in drawn if mark_of(p.setting.method) is mark), key=lambda p: p.sparsity)
+            data[mark.name] = {
+                "x": [p.sparsity * 100 for p in own],
+                "y": [height(p) for p in own],
+                "label": [p.setting.label for p in own],
+                "kl": [number(kl(p)) for p in own],
+                "gone": [percent(p.sparsity) for p in own],
+                "flips": [flips(p) for p in own],
+                "perplexity": [perplexity(p) for p in own],
+            }
+            if own:
+                ends.append((own[-1], mark))
+        ring = next((p for p in drawn if p.chosen), None)
+        shares = [p.sparsity * 100 for p in drawn]
+        low, high = (min(shares), max(shares)) if shares else (0.0, 100.0)
+        ys = [height(p) for p in drawn]
+        span = max(high - low, 5.0)
+        bottom, top = (min(ys) / 1.6, max(ys) * 1.6) if ys else (1e-3, 1.0)
+        self.update(
+            {
+                **data,
+                "chosen": {"x": [ring.sparsity * 100] if ring else [], "y": [height(ring)] if ring else []},
+                "names": _names(ends, bottom, top),
+            },
+            {
+                "x_range": {"start": low - span * 0.04, "end": high + span * (0.3 if ends else 0.04)},
+                "y_range": {"start": bottom, "end": top},
+            },
+            _words(drawn, ring),
+        )
+
+
+def _names(ends: Sequence[tuple[CurvePoint, Mark]], bottom: float, top: float) -> dict[str, list[float | str]]:
+    """The name of each line at its last point, kept apart."""
+    pixels = 260 / max(math.log(top / bottom), 1e-9)
+    out: dict[str, list[float | str]] = {"x": [], "y": [], "text": [], "dy": []}
+    floor = -1e9
+    for point, mark in sorted(ends, key=lambda end: height(end[0])):
+        at = math.log(height(point) / bottom) * pixels
+        placed = max(at, floor + 14)
+        floor = placed
+        title = "magnitude, global" if mark.name == "global_magnitude" else mark.title
+        out["x"].append(point.sparsity * 100)
+        out["y"].append(height(point))
+        out["text"].append(title)
+        out["dy"].append(at - placed)
+    return out
+
+
+def kl(point: CurvePoint) -> float:
+    """The divergence of a measured point."""
+    return point.divergence.kl if point.divergence else math.nan
+
+
+def height(point: CurvePoint) -> float:
+    """Where a point stands on the logarithmic axis."""
+    return max(kl(point), FLOOR)
+
+
+def measured(points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """Those that were not skipped."""
+    return [p for p in points if math.isfinite(kl(p)) and math.isfinite(p.sparsity)]
+
+
+def flips(point: CurvePoint) -> str:
+    """Positions whose most probable token is another."""
+    found = point.divergence
+    if found is None or not found.positions:
+        return "–"
+    return f"{found.flips:,} of {found.positions:,} ({percent(found.flips / found.positions)})"
+
+
+def perplexity(point: CurvePoint) -> str:
+    """Beside the dense one."""
+    found = point.divergence
+    if found is None or found.perplexity is None:
+        return "n/a"
+    return f"{format_number(found.perplexity)} against {format_number(found.dense_perplexity)} dense"
+
+
+def _words(points: Sequence[CurvePoint], ring: CurvePoint | None) -> str:
+    if not points:
+        return "Sparsity against KL(dense ‖ pruned): nothing measured yet"
+    said = "; ".join(f"{p.setting.label}: {number(kl(p))} nats" for p in points)
+    own = f". The run's own: {ring.setting.label}" if ring else ""
+    return f"{len(points)} points, sparsity against KL(dense ‖ pruned). {said}{own}"
