@@ -90,7 +90,7 @@ class Trained(Event):
         best_step: after which step the adapter stood that was kept. steps: done in all.
         loss_before, loss_after: of the first batch before it was learnt, and of the last; NaN without a step.
         heldout_before, heldout_after: of the base, and of the adapter kept; NaN where nothing is held out.
-        stopped: why it ended early ("stopped", "the loss was no number"); "" if it did not.
+        stopped: why it ended early ("stopped", "the loss was no number", "10 minutes were over"); "" if it did not.
         base_untouched: the base's weights have the same hash as before.
     """
 

@@ -27,6 +27,7 @@ from lab.events.lora import (
     UpdateSpectrum,
 )
 from lab.events.words import Variant, WordsCompared, WordToken
+from lab.experiments.base import RunContext
 from lab.experiments.lora.run import make_runner
 from lab.lora.adapter import misfit
 from lab.lora.peft_files import read_adapter
@@ -283,3 +284,53 @@ def test_a_loss_that_is_no_number_is_told(llama: LoadedModel, monkeypatch: pytes
     (trained,) = learn(llama).of(Trained)
     assert trained.stopped == "the loss was no number"
     assert trained.steps == 2
+
+
+def test_time_that_is_over_ends_a_training_with_what_it_has(
+    llama: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lab.experiments.lora import learn as module
+
+    monkeypatch.setattr(module, "MOST_SECONDS", 0.0)
+    run = learn(llama, steps=500)
+    (trained,) = run.of(Trained)
+    assert (trained.steps, trained.stopped) == (1, "0 minutes were over")
+    assert run.proof.verdict == "equal"
+
+
+@pytest.mark.parametrize("mistake", ["scale_of_another_rank", "merged_twice", "transposed"])
+def test_mistakes_show_after_training_too(llama: LoadedModel, mistake: str) -> None:
+    run = learn(llama, break_run=mistake, learning_rate=0.02)
+    assert run.proof.verdict == "different"
+    assert run.of(Trained)[0].base_untouched
+
+
+@pytest.mark.parametrize("task", ["compare", "merge"])
+def test_a_tied_head_is_adapted_apart_from_the_embedding(llama: LoadedModel, tmp_path: Path, task: str) -> None:
+    assert llama.facts.tied
+    path = on_disk(tmp_path, made(llama, targets=("lm_head", "q_proj")))
+    run = ran(llama, task=task, adapter=path)
+    assert run.proof.verdict == "equal", run.proof.explanation
+    assert "lm_head" in run.of(AdapterFacts)[0].notes[0]
+    assert run.of(UpdateSpectrum)[0].modules[-1] == (-1, "lm_head")
+    assert run.of(UpdateMap)[0].projections == ("q_proj",)
+    assert run.proof.detail["tied"]
+
+
+def test_no_mode_is_held_across_a_pause(llama: LoadedModel, given: str) -> None:
+    settings = [params(llama, adapter=given, task=task) for task in ("compare", "swap", "merge")]
+    settings.append(params(llama, task="train", learn="lines", lines=LINES, steps=2, batch=4, rank=2))
+    for setting in settings:
+        for _ in make_runner().run(RunContext(model=llama), setting):
+            assert not torch.is_inference_mode_enabled()
+            assert torch.is_grad_enabled()
+
+
+def test_a_cut_adapter_says_how_much_is_gone(llama: LoadedModel, given: str) -> None:
+    run = ran(llama, adapter=given, keep_rank=1)
+    (note,) = next(v for v in run.of(Variant) if v.name == "adapter").notes
+    error = run.ask("truncate", rank=1)["error"]
+    assert f"{error:.0%} of it is cut" in note
+    answer = run.ask("scale", factor=1.0)
+    for word, token in zip(run.of(WordsCompared)[0].words, answer["tokens"], strict=True):
+        assert token["p"] == pytest.approx(word.q, abs=1e-5)

@@ -45,8 +45,8 @@ def told(setup: Setup) -> Made[Adapter]:
     yield from told_facts(setup, adapter, p.adapter)
     check_kept_rank(adapter, p.keep_rank)
     yield from picturing(adapter, setup.model, setup.kept)
-    setup.kept.adapter = adapter
-    truncated, _ = yield from truncating(adapter, p.keep_rank)
+    truncated, setup.cut = yield from truncating(adapter, p.keep_rank)
+    setup.kept.adapter, setup.kept.whole = truncated, adapter
     return truncated
 
 
@@ -71,9 +71,7 @@ def before_and_after(setup: Setup, words: ComparedWords, adapter: Adapter, facto
 
 
 def _notes(setup: Setup) -> tuple[str, ...]:
-    keep = setup.params.keep_rank
-    return (
-        (f"The largest {keep} singular values of each update alone.",)
-        if keep and setup.params.task == "compare"
-        else ()
-    )
+    if not setup.cut:
+        return ()
+    values = setup.params.keep_rank
+    return (f"The largest {values} singular value{'s' * (values > 1)} of each update: {setup.cut:.0%} of it is cut.",)

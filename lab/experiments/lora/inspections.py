@@ -160,7 +160,7 @@ def _truncate(context: RunContext | None, question: TruncateQuestion) -> dict[st
     """`modules`: (layer, projection) with `error` = |dW - dW_k| / |dW|; `error` of all together; `parameters`, `bytes`
     and `share` of the whole adapter's parameters that so few ranks take; `highest`: its own rank."""
     kept = kept_of(context)
-    adapter = adapter_of(kept)
+    adapter = kept.whole or adapter_of(kept)
     if not kept.spectrum:
         raise Unavailable("The run has no singular values yet.", remedy="Ask again in a moment.")
     modules = []

@@ -21,7 +21,8 @@ class Kept:
     """Of one run.
 
     Attributes:
-        adapter: as it was trained or read; None before there is one.
+        adapter: the one that runs; None before there is one. whole: the same with all its singular values, None where
+            nothing was cut.
         prompt: token ids.
         rows: new tokens of the rows so far, by the variant's name.
         spectrum: (layer, projection, singular values) of each adapted module; layer -1 is outside the layers.
@@ -30,6 +31,7 @@ class Kept:
     """
 
     adapter: Adapter | None = None
+    whole: Adapter | None = None
     prompt: tuple[int, ...] = ()
     rows: dict[str, tuple[int, ...]] = field(default_factory=dict)
     spectrum: list[tuple[int, str, tuple[float, ...]]] = field(default_factory=list)

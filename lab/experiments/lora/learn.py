@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from time import perf_counter
 
 import torch
 from torch import nn
@@ -32,6 +33,8 @@ NAME = "trained"
 SHOWN_EXAMPLES = 5
 MEASURES = 12
 """Of the held-out loss in a run, or so."""
+MOST_SECONDS = 600.0
+"""Of a training: then it ends with the best so far, before a backend's deadline ends the run with nothing."""
 FROZEN = "the base is frozen: its hash is the same after training"
 _ENDED = {"steps": "", "stopped": "stopped", "not_finite": "the loss was no number"}
 _ENCODED = 32
@@ -111,7 +114,7 @@ def _trained(setup: Setup, data: TrainingData) -> Made[Adapter]:
     run = Training(setup.model, start, data, settings_of(p))
     steps = run.steps()
     losses: list[float] = []
-    kept.training = True
+    kept.training, late = True, perf_counter() + MOST_SECONDS
     try:
         for step in steps:
             if step is None:
@@ -120,7 +123,7 @@ def _trained(setup: Setup, data: TrainingData) -> Made[Adapter]:
                 losses += [] if step.loss is None else [step.loss]
                 yield _step(step)
                 yield progress("training", step.step, step.steps)
-            if kept.enough:
+            if kept.enough or (losses and perf_counter() > late):
                 break
     finally:
         steps.close()
@@ -132,7 +135,9 @@ def _trained(setup: Setup, data: TrainingData) -> Made[Adapter]:
         why = "a loss was no finite number" if found.ended == "not_finite" else "it was stopped before the first step"
         raise LabError(f"Nothing was trained: {why}.", remedy="Train again, with a lower learning rate if need be.")
     untouched = yield from _untouched(setup)
-    yield _ended(found, losses, untouched)
+    timed_out = found.ended == "stopped" and not kept.enough
+    stopped = f"{MOST_SECONDS / 60:g} minutes were over" if timed_out else _ENDED[found.ended]
+    yield _ended(found, losses, stopped, untouched)
     return found.adapter
 
 
@@ -184,7 +189,7 @@ def _step(step: TrainStep) -> events.TrainStep:
     )
 
 
-def _ended(found: Trained, losses: list[float], untouched: bool) -> events.Trained:
+def _ended(found: Trained, losses: list[float], stopped: str, untouched: bool) -> events.Trained:
     def number(value: float | None) -> float:
         return math.nan if value is None else value
 
@@ -197,6 +202,6 @@ def _ended(found: Trained, losses: list[float], untouched: bool) -> events.Train
         loss_after=number(found.loss),
         heldout_before=number(found.held_out_before),
         heldout_after=number(found.held_out_loss),
-        stopped=_ENDED[found.ended],
+        stopped=stopped,
         base_untouched=untouched,
     )

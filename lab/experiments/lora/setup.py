@@ -37,6 +37,8 @@ class Setup:
     context: RunContext
     params: LoraParams
     findings: list[Finding] = field(default_factory=list)
+    cut: float = 0.0
+    """|dW - dW'| / |dW| of singular values that were left out."""
 
     def __post_init__(self) -> None:
         self.loaded: LoadedModel = self.context.model
