@@ -239,7 +239,14 @@ def stored(used: PruneSetting, scope: str = "layer 0 q_proj", weights: int = 576
     )
 
 
-def masks_run(*, end: str = "finished", label: str = "", pattern: str = "", layers: tuple[int, ...] = (0,), projection: str = "q_proj") -> Iterator[Event]:
+def masks_run(
+    *,
+    end: str = "finished",
+    label: str = "",
+    pattern: str = "",
+    layers: tuple[int, ...] = (0,),
+    projection: str = "q_proj",
+) -> Iterator[Event]:
     """The task "masks": each layer by four methods, errors, a replay, bytes."""
     yield started(task="masks", layers=layers, pattern=pattern or "none", projection=projection)
     yield texts()
@@ -272,11 +279,11 @@ def whole_model(used: PruneSetting, layers: int = 30, *, even: bool = True) -> I
             cells.append(SparsityCell(layer, name, rows * columns, kept, error, error * 0.8 if even else math.nan))
         yield LayersPruned(setting=used, cells=tuple(cells))
         yield Progress(stage="pruning", done=layer + 1, total=layers)
-    rows = tuple(
+    kinds = tuple(
         PrunedRow(name, layers, a * b * layers, round(a * b * layers * (1 - used.sparsity)), "")
         for name, (a, b) in LLAMA.items()
     )
-    rows += (PrunedRow("embedding", 1, 28_311_552, 28_311_552, "tied to the head"),)
-    rows += (PrunedRow("norms", 61, 35_136, 35_136, "too small to matter"),)
+    kinds += (PrunedRow("embedding", 1, 28_311_552, 28_311_552, "tied to the head"),)
+    kinds += (PrunedRow("norms", 61, 35_136, 35_136, "too small to matter"),)
     truth = "dense, smaller" if used.method == "rows" else "simulated"
-    yield PrunedCoverage(setting=used, truth=truth, parameters=134_515_008, pruned=total, rows=rows)
+    yield PrunedCoverage(setting=used, truth=truth, parameters=134_515_008, pruned=total, rows=kinds)

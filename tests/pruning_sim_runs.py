@@ -17,7 +17,9 @@ ALL = 106_168_320
 _SIZE = {"random": 40.0, "magnitude": 16.0, "global_magnitude": 14.0, "wanda": 5.0, "sparsegpt": 3.0, "rows": 60.0}
 
 
-def curve_run(*, upto: int = 99, end: str = "finished", methods: tuple[str, ...] = ("magnitude", "wanda")) -> Iterator[Event]:
+def curve_run(
+    *, upto: int = 99, end: str = "finished", methods: tuple[str, ...] = ("magnitude", "wanda")
+) -> Iterator[Event]:
     """Points of each method by sparsity, one of them skipped."""
     yield started(task="curve", compare="all" if len(methods) > 2 else "magnitude_wanda")
     yield texts()
@@ -114,7 +116,6 @@ def recover_run(*, end: str = "finished", steps: int = 24, upto: int = 99, reviv
             heldout_loss=held,
             learning_rate=5e-5,
             tokens=256,
-            revived=revived,
             best=better,
             ms=900.0,
         )

@@ -251,7 +251,7 @@ class RecoveryStep(Event):
 
     Attributes:
         step: 1 is the first, of `steps`. loss: of its batch, nats. heldout_loss: None where not measured at this step.
-        revived: pruned weights that are no longer 0: must stay 0. best: the held-out loss is the lowest so far.
+        best: the held-out loss is the lowest so far.
     """
 
     step: int
@@ -260,14 +260,18 @@ class RecoveryStep(Event):
     heldout_loss: float | None
     learning_rate: float
     tokens: int
-    revived: int
     best: bool
     ms: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered(Event):
-    """Before and after the fine-tune, on the same held-out text; `stopped`: it was stopped, the best so far is kept."""
+    """Before and after the fine-tune, on the same held-out text.
+
+    Attributes:
+        sparsity_before, sparsity_after: of the pruned matrices, counted. revived: pruned weights that are no longer 0.
+        best_step: the step whose weights are kept. stopped: it ended early, and the best so far is kept.
+    """
 
     setting: PruneSetting
     pruned: Divergence

@@ -13,6 +13,8 @@ from lab.experiments.kv_cache.params import PRESETS as KV_CACHE_PRESETS
 from lab.experiments.kv_cache.params import KVCacheParams
 from lab.experiments.lora.params import PRESETS as LORA_PRESETS
 from lab.experiments.lora.params import LoraParams
+from lab.experiments.pruning.params import PRESETS as PRUNING_PRESETS
+from lab.experiments.pruning.params import PruningParams
 from lab.experiments.quantization.params import PRESETS as QUANTIZATION_PRESETS
 from lab.experiments.quantization.params import QuantizationParams
 from lab.experiments.speculative.params import PRESETS as SPECULATIVE_PRESETS
@@ -42,6 +44,12 @@ def _load_beam_search() -> Runner:
 
 def _load_speculative() -> Runner:
     from lab.experiments.speculative.run import make_runner
+
+    return make_runner()
+
+
+def _load_pruning() -> Runner:
+    from lab.experiments.pruning.run import make_runner
 
     return make_runner()
 
@@ -104,6 +112,17 @@ EXPERIMENTS: dict[str, Experiment] = {
             presets=QUANTIZATION_PRESETS,
             supports=_caches,
             load=_load_quantization,
+        ),
+        Experiment(
+            name="pruning",
+            label="Pruning",
+            title="Which weights can go?",
+            summary="Half of the weights become zero. Watch which each method keeps, what the layer, the model and its "
+            "words lose, and whether zeros save anything.",
+            params=PruningParams,
+            presets=PRUNING_PRESETS,
+            supports=_caches,
+            load=_load_pruning,
         ),
         Experiment(
             name="lora",

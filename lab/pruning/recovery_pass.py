@@ -1,4 +1,4 @@
-"""What recovery trains: kept weights side by side, the matrices they are written into, and the way through the model."""
+"""What recovery trains: kept weights side by side, the matrices they are written to, the way through the model."""
 
 from __future__ import annotations
 

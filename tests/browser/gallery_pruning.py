@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pages import drawn, fold_all
+from pruning_answers import EXAMPLE
 from pruning_sim import mask
 from pruning_sim_runs import words_run
 
@@ -15,17 +16,6 @@ from widgets.pruning.state import PruningState
 from widgets.view import View
 
 SHAPE = (96, 64)
-EXAMPLE = {
-    "weights": [[0.5, -0.1, 0.3], [0.05, -0.8, 0.2]],
-    "magnitudes": [[0.5, 0.1, 0.3], [0.05, 0.8, 0.2]],
-    "ranks": [[5, 2, 4], [1, 6, 3]],
-    "pruned": 3,
-    "threshold": 0.2,
-    "kept": [[True, False, True], [False, True, False]],
-    "became": [[0.5, 0.0, 0.3], [0.0, -0.8, 0.0]],
-    "sparsity": 0.5,
-}
-"""As `magnitude_example` of the backend answers."""
 
 
 def mask_bits(method: str, shape: tuple[int, int] = SHAPE, *, pattern: str = "") -> MaskBits:

@@ -31,7 +31,10 @@ class CoverageSection(Section[PruningState]):
         self._why = Words(css_class="lab-caption")
         self._table = DataTable(summary="Table of the coverage")
         self.widget = section(
-            heading("How much of the model is that?", "All parameters of the model, each tensor once: which are gone, which are left."),
+            heading(
+                "How much of the model is that?",
+                "All parameters of the model, each tensor once: which are gone, which are left.",
+            ),
             self._bar,
             self._figures,
             self._why,
@@ -66,7 +69,9 @@ def parts(coverage: PrunedCoverage) -> list[Part]:
         gone = row.parameters - row.kept
         if gone > 0:
             share = gone / whole
-            found.append(Part(row.name, share, True, f"{row.name}: {gone:,} pruned, {percent(share)} of the parameters"))
+            found.append(
+                Part(row.name, share, True, f"{row.name}: {gone:,} pruned, {percent(share)} of the parameters")
+            )
     for row in coverage.rows:
         if row.kept > 0:
             why = f"left alone: {row.reason}" if row.reason else "kept"
@@ -81,7 +86,9 @@ def coverage_figures(coverage: PrunedCoverage) -> list[dict[str, Any]]:
     return [
         {
             "id": "gone",
-            **_split(coverage.pruned / coverage.parameters if coverage.parameters else None, "of all parameters pruned"),
+            **_split(
+                coverage.pruned / coverage.parameters if coverage.parameters else None, "of all parameters pruned"
+            ),
             "badge": badge,
             "note": note,
             "title": "Weights that are gone, of all parameters; tied ones once.",

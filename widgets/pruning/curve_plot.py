@@ -14,6 +14,8 @@ from widgets.numbers import number, percent
 from widgets.plot import Plot, add_point_hover, add_words, new_figure, paint, source
 from widgets.pruning.method_marks import MARKS, Mark, mark_of
 
+HEIGHT = 268
+"""Pixels of the plot between its ends, about."""
 FLOOR = 1e-7
 """A smaller divergence lies on the lower edge of the logarithmic axis: it is rounding of the arithmetic itself."""
 _TICK = "return tick >= 1e-3 ? String(Number(tick.toPrecision(2))) : tick.toExponential(0);"
@@ -88,19 +90,28 @@ class CurvePlot(Plot):
 
 def _names(ends: Sequence[tuple[CurvePoint, Mark]], bottom: float, top: float) -> dict[str, list[float | str]]:
     """The name of each line at its last point, kept apart."""
-    pixels = 260 / max(math.log(top / bottom), 1e-9)
-    out: dict[str, list[float | str]] = {"x": [], "y": [], "text": [], "dy": []}
-    floor = -1e9
-    for point, mark in sorted(ends, key=lambda end: height(end[0])):
-        at = math.log(height(point) / bottom) * pixels
-        placed = max(at, floor + 14)
-        floor = placed
-        title = "magnitude, global" if mark.name == "global_magnitude" else mark.title
-        out["x"].append(point.sparsity * 100)
-        out["y"].append(height(point))
-        out["text"].append(title)
-        out["dy"].append(at - placed)
-    return out
+    pixels = HEIGHT / max(math.log(top / bottom), 1e-9)
+    ranked = sorted(ends, key=lambda end: height(end[0]))
+    places = [math.log(height(point) / bottom) * pixels for point, _ in ranked]
+    placed = apart(places, 14.0, HEIGHT - 8)
+    return {
+        "x": [point.sparsity * 100 for point, _ in ranked],
+        "y": [height(point) for point, _ in ranked],
+        "text": ["magnitude, global" if mark.name == "global_magnitude" else mark.title for _, mark in ranked],
+        "dy": [was - now for was, now in zip(places, placed, strict=True)],
+    }
+
+
+def apart(places: Sequence[float], least: float, most: float) -> list[float]:
+    """Ascending places moved so that they are `least` apart and none is above `most`, where there is room."""
+    up: list[float] = []
+    for place in places:
+        up.append(max(place, up[-1] + least) if up else place)
+    ceiling = most
+    for i in range(len(up) - 1, -1, -1):
+        up[i] = min(up[i], ceiling)
+        ceiling = up[i] - least
+    return up
 
 
 def kl(point: CurvePoint) -> float:

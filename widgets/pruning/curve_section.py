@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lab.events.pruning import CurvePoint
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
-from widgets.numbers import number, percent
+from widgets.numbers import capital, number, percent
 from widgets.pruning.curve_plot import FLOOR, CurvePlot, kl, measured
 from widgets.pruning.method_marks import title_of
 from widgets.pruning.state import PruningState
@@ -50,7 +50,9 @@ def curve_verdict(points: Sequence[CurvePoint], *, live: bool, ended: bool) -> t
     """Tone, heading and notes: what can go within `BEARABLE`, and which method loses least at the run's sparsity."""
     drawn = measured(points)
     total = max((p.total for p in points), default=0)
-    part = f"{'Stopped after' if ended else 'After'} {len(points):,} of {total:,} points." if len(points) < total else ""
+    part = (
+        f"{'Stopped after' if ended else 'After'} {len(points):,} of {total:,} points." if len(points) < total else ""
+    )
     if not drawn:
         return "pending" if live else "none", "No point was measured." if ended else "No point measured yet.", part, ""
     tone = "pending" if live else "none"
@@ -87,11 +89,12 @@ def _caption(points: Sequence[CurvePoint], *, live: bool) -> str:
     where = f" on {first.positions:,} positions of held-out text ({first.text_hash})" if first else ""
     ring = " The ring is this run's own setting." if any(p.chosen for p in drawn) else ""
     floor = f" At most {FLOOR:g} is drawn at the lower edge." if any(kl(p) <= FLOOR for p in drawn) else ""
-    return f"MEASURED{where}; zeros stand in dense tensors: losses are real, nothing is saved. Lower is better.{ring}{floor}"
+    truth = "zeros stand in dense tensors: losses are real, nothing is saved"
+    return f"MEASURED{where}; {truth}. Lower is better.{ring}{floor}"
 
 
 def _sentence(words: str) -> str:
-    return words if words.endswith(".") else f"{words}."
+    return capital(words if words.endswith(".") else f"{words}.")
 
 
 def curve_table(points: Sequence[CurvePoint]) -> Table:

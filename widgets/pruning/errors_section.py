@@ -12,7 +12,7 @@ from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.format import format_ms
 from widgets.numbers import number, percent
-from widgets.pruning.method_marks import mark_of
+from widgets.pruning.method_marks import mark_of, tight
 from widgets.pruning.state import Matrix, PruningState
 from widgets.section import Section, heading, section
 from widgets.text import Words
@@ -55,13 +55,13 @@ class ErrorsSection(Section[PruningState]):
         self._verdict.show(*errors_verdict(own, live=live and state.end is None))
         base = next((e for e in own if e.setting.method == "magnitude"), None)
         line = Line(base.calibration_error, "magnitude") if base and math.isfinite(base.calibration_error) else None
-        heads = (Column("calibration"), Column("held-out"), Column("× magnitude"), Column("of weights"))
+        heads = (Column("calibration"), Column("held-out"), Column("× magnitude"))
         self._bars.show(error_rows(own), heads, line=line)
         self._caption.say(
             (
                 "p",
-                f"MEASURED on {matrix.title}. Bar: on calibration text, circle: on held-out text. “Of weights” is "
-                "|W′ − W| / |W|: magnitude makes that one as small as it can be, and still loses more of the output.",
+                f"MEASURED on {matrix.title}. Bar: on calibration text, circle: on held-out text. "
+                f"{weight_words(own)}".strip(),
             )
         )
         if not live:
@@ -76,14 +76,29 @@ def error_rows(errors: Sequence[PruneErrors]) -> list[BarRow]:
     rows = []
     for e in sorted(errors, key=lambda e: (not math.isfinite(e.calibration_error), e.calibration_error)):
         cells = [percent(e.calibration_error), percent(e.heldout_error)]
-        cells += [f"{number(e.to_magnitude, 2)} ×" if e.to_magnitude is not None else "1", percent(e.weight_error)]
+        cells += [f"{number(e.to_magnitude, 2)} ×" if e.to_magnitude is not None else "1"]
         if not math.isfinite(e.calibration_error):
-            rows.append(BarRow(e.setting.label, note="not measured", cells=cells))
+            rows.append(BarRow(tight(e.setting.label), note="not measured", cells=cells))
             continue
         dots = [(e.heldout_error, "on held-out text")] if math.isfinite(e.heldout_error) else []
         bars = [Bar(e.calibration_error, mark_of(e.setting.method).series)]
-        rows.append(BarRow(e.setting.label, bars, cells, dots=dots, title=f"{e.setting.label}, {format_ms(e.ms)}"))
+        rows.append(
+            BarRow(tight(e.setting.label), bars, cells, dots=dots, title=f"{e.setting.label}, {format_ms(e.ms)}")
+        )
     return rows
+
+
+def weight_words(errors: Sequence[PruneErrors]) -> str:
+    """How far the weights themselves moved, by magnitude and by the method that loses least of the output."""
+    known = [e for e in errors if math.isfinite(e.calibration_error) and math.isfinite(e.weight_error)]
+    base = next((e for e in known if e.setting.method == "magnitude"), None)
+    least = min(known, key=lambda e: e.calibration_error, default=None)
+    if base is None or least is None or least is base or least.weight_error <= base.weight_error:
+        return ""
+    return (
+        f"Of the weights, |W′ − W| / |W|, magnitude changes the least: {percent(base.weight_error)} against "
+        f"{percent(least.weight_error)}. Small weights are not those that matter least."
+    )
 
 
 def errors_verdict(errors: Sequence[PruneErrors], *, live: bool) -> tuple[str, str, str]:

@@ -110,7 +110,8 @@ def told(answer: Answer, step: int) -> str:
         f"The matrix has {total} weights.",
         "How large is each, without its sign?",
         f"In which order would they go? The smallest first: {_n(min(min(row) for row in answer['magnitudes']))}.",
-        f"Half of {total} is {gone}: all up to |w| = {_n(limit)} go." if gone * 2 == total
+        f"Half of {total} is {gone}: all up to |w| = {_n(limit)} go."
+        if gone * 2 == total
         else f"{gone} of {total} go: all up to |w| = {_n(limit)}.",
         f"What is left: {total - gone} weights. The others are 0, and still stored.",
     )[step]
@@ -135,7 +136,15 @@ def cells(answer: Answer, step: int) -> list[list[Cell]]:
 def example_table(answer: Answer) -> Table:
     """Every weight, step by step."""
     rows = [
-        [r + 1, c + 1, w, answer["magnitudes"][r][c], answer["ranks"][r][c], "yes" if answer["kept"][r][c] else "no", answer["became"][r][c]]
+        [
+            r + 1,
+            c + 1,
+            w,
+            answer["magnitudes"][r][c],
+            answer["ranks"][r][c],
+            "yes" if answer["kept"][r][c] else "no",
+            answer["became"][r][c],
+        ]
         for r, row in enumerate(answer["weights"])
         for c, w in enumerate(row)
     ]

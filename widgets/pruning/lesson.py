@@ -26,11 +26,11 @@ def _idea(facts: ModelFacts | None) -> Part:
     return {
         "title": "The idea",
         "paragraphs": [
-            f"Not all{count} weights matter alike: many can be set to zero, and the model still speaks. Magnitude removes "
-            "the smallest. A small weight that meets large inputs can matter more than a large one that meets small "
-            "ones, so Wanda multiplies both. SparseGPT also moves the weights that stay, to make up for those that go. "
-            "A zero saves nothing by itself: only a form that leaves zeros out saves bytes, and only a kernel that skips "
-            "them saves time.",
+            f"Not all{count} weights matter alike: many can be set to zero, and the model still speaks. Magnitude "
+            "removes the smallest. A small weight that meets large inputs can matter more than a large one that meets "
+            "small ones, so Wanda multiplies both. SparseGPT also moves the weights that stay, to make up for those "
+            "that go. A zero saves nothing by itself: only a form that leaves zeros out saves bytes, and only a kernel "
+            "that skips them saves time.",
         ],
     }
 
@@ -39,7 +39,12 @@ def _scores() -> Part:
     return {
         "title": "What goes first",
         "paragraphs": ["The least score goes. X: inputs of the layer; H = X Xᵀ + damping; U: Cholesky factor of H⁻¹."],
-        "math": ["magnitude: |w|", "Wanda: |w| · ‖X‖₂ of its input", "SparseGPT: w² / [U]²", "N:M: the N best of each M"],
+        "math": [
+            "magnitude: |w|",
+            "Wanda: |w| · ‖X‖₂ of its input",
+            "SparseGPT: w² / [U]²",
+            "N:M: the N best of each M",
+        ],
     }
 
 
@@ -75,8 +80,8 @@ def _savings() -> Part:
     return {
         "title": "Bytes",
         "paragraphs": [
-            "b: bytes of a value, s: sparsity, of n weights in rows of d. With 4 bytes a bitmap pays from 3.1 % on, CSR "
-            "with 2-byte columns from a third.",
+            "b: bytes of a value, s: sparsity, of n weights in rows of d. With 4 bytes a bitmap pays from 3.1 % on, "
+            "CSR with 2-byte columns from a third.",
         ],
         "math": ["dense: n · b", "bitmap: n / 8 + (1 − s) · n · b", "CSR: (1 − s) · n · (b + 2) + 4 · (n / d + 1)"],
     }
@@ -110,8 +115,8 @@ def _references() -> Part:
     return {
         "title": "References",
         "paragraphs": [
-            "Han et al. 2015, Learning both Weights and Connections; Frantar and Alistarh 2023, SparseGPT; Sun et al. 2024, "
-            "A Simple and Effective Pruning Approach for LLMs (Wanda); Ma et al. 2023, LLM-Pruner (whole heads and "
-            "channels); Mishra et al. 2021, Accelerating Sparse Deep Neural Networks (2:4).",
+            "Han et al. 2015, Learning both Weights and Connections; Frantar and Alistarh 2023, SparseGPT; Sun et al. "
+            "2024, A Simple and Effective Pruning Approach for LLMs (Wanda); Ma et al. 2023, LLM-Pruner (whole heads "
+            "and channels); Mishra et al. 2021, Accelerating Sparse Deep Neural Networks (2:4).",
         ],
     }

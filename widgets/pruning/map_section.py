@@ -49,7 +49,10 @@ class MapSection(Section[PruningState]):
         self._caption = Words(css_class="lab-caption")
         self._table = DataTable(summary="Table of all matrices")
         self.widget = section(
-            heading("Where is it pruned?", "Every pruned matrix of the model. Global magnitude takes more where weights are small."),
+            heading(
+                "Where is it pruned?",
+                "Every pruned matrix of the model. Global magnitude takes more where weights are small.",
+            ),
             self._choice.widget,
             self._controls,
             self._plot,
@@ -80,7 +83,9 @@ class MapSection(Section[PruningState]):
         self._controls.set_values({"measure": self.measure})
         items = [_item(c, self.measure) for c in cells.values()]
         words = map_words(cells, self.measure)
-        self._plot.draw(items, layers, f"{MEASURES[self.measure]} by {used.label}. {words}", planned=planned, write=percent)
+        alike = self.measure == "sparsity" and spread([item.value for item in items]) < 5e-3
+        label = f"{MEASURES[self.measure]} by {used.label}. {words}"
+        self._plot.draw(items, layers, label, planned=planned, write=percent, ends=(0.0, 1.0) if alike else None)
         self._caption.say(("p", f"MEASURED for {used.label}. {words}"))
         if not live:
             self._table.show(map_table(state))
@@ -100,6 +105,12 @@ class MapSection(Section[PruningState]):
 def gone(cell: SparsityCell) -> float:
     """Share of a matrix that is pruned."""
     return 1 - cell.kept / cell.weights if cell.weights else math.nan
+
+
+def spread(values: Sequence[float]) -> float:
+    """From the least to the most; 0 where there are none."""
+    finite = [v for v in values if math.isfinite(v)]
+    return max(finite) - min(finite) if finite else 0.0
 
 
 def value_of(cell: SparsityCell, measure: Measure) -> float:
@@ -123,7 +134,7 @@ def map_words(cells: dict[Matrix, SparsityCell], measure: Measure) -> str:
     if not finite:
         return f"No {MEASURES[measure]} was measured."
     most, least = max(finite, key=lambda m: finite[m]), min(finite, key=lambda m: finite[m])
-    if finite[most] - finite[least] < 5e-4:
+    if spread(list(finite.values())) < 5e-4:
         return f"All {len(finite)} matrices: {percent(finite[most])}, to a tenth of a percent or nearer."
     return f"Most: {most.title}, {percent(finite[most])}, ringed. Least: {least.title}, {percent(finite[least])}."
 
@@ -132,7 +143,16 @@ def map_table(state: PruningState) -> Table:
     """Every matrix by every setting."""
     head = ["setting", "layer", "projection", "weights", "kept", "sparsity", "weight error", "output error"]
     rows = [
-        [used.label, c.layer, c.projection, c.weights, c.kept, _number(gone(c)), _number(c.weight_error), _number(c.output_error)]
+        [
+            used.label,
+            c.layer,
+            c.projection,
+            c.weights,
+            c.kept,
+            _number(gone(c)),
+            _number(c.weight_error),
+            _number(c.output_error),
+        ]
         for used in state.map_settings
         for c in state.cells(used).values()
     ]

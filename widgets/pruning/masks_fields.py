@@ -8,7 +8,7 @@ from typing import Any
 from lab.experiments.pruning.choices import PATTERNS
 
 ALONE = "alone"
-COLOURS = {"mask": "kept or pruned", "value": "value"}
+COLOURS = {"mask": "mask", "value": "value"}
 AXES = {"in": "inputs (right)", "out": "outputs (wrong)"}
 DEFAULTS: dict[str, Any] = {"first": "", "second": "", "colour": "mask", "check": "none", "along": "in"}
 """Empty: the run's own method, and the first other one."""
@@ -20,7 +20,13 @@ def schema(methods: Sequence[tuple[str, str]], *, check: str) -> dict[str, Any]:
     own = {"default": names[0] if names else "", "group": "main", "type": "string"}
     fields: dict[str, Any] = {
         "first": {**own, "title": "Mask", "enum": names, "labels": labels, "hint": "select"},
-        "second": {**own, "title": "Beside it", "enum": [ALONE, *names], "labels": ["nothing", *labels], "hint": "select"},
+        "second": {
+            **own,
+            "title": "Beside it",
+            "enum": [ALONE, *names],
+            "labels": ["nothing", *labels],
+            "hint": "select",
+        },
         "colour": _segmented("Colour", COLOURS),
         "check": {**_segmented("Check N:M", PATTERNS), "labels": ["no", *list(PATTERNS.values())[1:]]},
     }

@@ -53,12 +53,14 @@ class MasksSection(Section[PruningState]):
         self._legend = Words(css_class="lab-caption")
         self._figures = FigureRow()
         self._verdict = Verdict()
-        self._others = BarTable(label="How many weights other methods choose differently", first="beside", picture="differences")
+        self._others = BarTable(
+            label="How many weights other methods choose differently", first="beside", picture="differences"
+        )
         self._table = DataTable(summary="Table of all rows")
         self.widget = section(
             heading(
                 "Which weights stay?",
-                "One pixel a weight: rows are outputs, columns inputs. Beside each matrix the share of every row that goes.",
+                "Rows are outputs, columns inputs. Beside each matrix: the share of every row that goes.",
             ),
             self._choice.widget,
             self._controls,
@@ -78,7 +80,9 @@ class MasksSection(Section[PruningState]):
 
     def _chosen(self, values: dict[str, Any]) -> None:
         with self._desk.lock:
-            self.values.update({key: value for key, value in values.items() if key in DEFAULTS and isinstance(value, str)})
+            self.values.update(
+                {key: value for key, value in values.items() if key in DEFAULTS and isinstance(value, str)}
+            )
         self._desk.touch()
 
     def _moved(self, value: float) -> None:
@@ -117,9 +121,7 @@ class MasksSection(Section[PruningState]):
         if self.sparsity is None or made.setting.method not in QUICK or made.setting.pattern:
             return run
         scope = made.setting.scope if made.setting.scope in ("matrix", "row") else "matrix"
-        asked = mask_question(
-            matrix, made.setting.method, self.sparsity, scope=scope, seed=int(state.param("seed", 0))
-        )
+        asked = mask_question(matrix, made.setting.method, self.sparsity, scope=scope, seed=int(state.param("seed", 0)))
         found = self._live.ask(asked)
         if found is None and not self._live.why_not(asked):  # on its way: what was there stays
             last = self._live.last
@@ -230,5 +232,3 @@ class MasksSection(Section[PruningState]):
         wanted = settings.get("mask_sparsity")
         if isinstance(wanted, int | float) and not isinstance(wanted, bool) and 0 <= wanted <= 1:
             self.sparsity = float(wanted)
-
-

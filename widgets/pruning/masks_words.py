@@ -11,7 +11,7 @@ from widgets.experiment import Table
 from widgets.format import NOTHING
 from widgets.numbers import percent
 from widgets.pruning.mask_bits import MaskBits, NmFound, overlap
-from widgets.pruning.method_marks import mark_of, title_of
+from widgets.pruning.method_marks import mark_of, tight, title_of
 from widgets.pruning.state import Matrix
 
 FIRST, SECOND, BOTH, GONE = "--lab-series-1", "--lab-series-2", "--lab-muted", "--lab-line"
@@ -69,7 +69,9 @@ def mask_figures(first: MaskBits | None, second: MaskBits | None) -> list[dict[s
             "id": "apart",
             **_split(apart, "chosen differently"),
             "badge": "MEASURED",
-            "note": f"{percent(by_chance)} if the two were independent" if by_chance is not None else "choose a second mask",
+            "note": f"{percent(by_chance)} if the two were independent"
+            if by_chance is not None
+            else "choose a second mask",
             "title": "Weights that one of the two masks keeps and the other does not.",
         },
     ]
@@ -101,9 +103,9 @@ def nm_verdict(found: NmFound | None) -> tuple[str, str, str, str]:
         return "none", f"No {found.name} along the {axis}: {found.refused}", "", ""
     wrong = "" if found.along == "in" else "Hardware reads groups along the inputs: this is the wrong axis to check."
     if not found.broken:
-        return ("good" if found.along == "in" else "even"), (
-            f"Every group along the {axis} is {found.name}: {found.groups:,} groups keep at most {found.n} of {found.m}"
-        ), wrong, ""
+        all_of = f"Every group along the {axis} is {found.name}"
+        text = f"{all_of}: {found.groups:,} groups keep at most {found.n} of {found.m}"
+        return "good" if found.along == "in" else "even", text, wrong, ""
     line, start, _, _, kept = found.marked[0]
     text = f"{found.broken:,} of {found.groups:,} groups along the {axis} break {found.name}"
     place = (
@@ -127,7 +129,7 @@ def difference_rows(first: MaskBits | None, others: Sequence[MaskBits]) -> list[
         shares = (found.differ, found.only_second / found.weights, found.only_first / found.weights)
         cells = [percent(share) if found.weights else NOTHING for share in shares]
         bars = [Bar(found.differ, mark_of(mask.method).series)]
-        rows.append((found.differ, BarRow(label=mask.label, bars=bars, cells=cells, title=mask.label)))
+        rows.append((found.differ, BarRow(label=tight(mask.label), bars=bars, cells=cells, title=mask.label)))
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 
@@ -135,6 +137,8 @@ def row_table(matrix: Matrix | None, masks: Sequence[MaskBits | None]) -> Table:
     """Kept weights of each row by every method of the run."""
     fitting = [mask for mask in masks if mask is not None]
     counts = [mask.row_kept for mask in fitting]
-    rows = [[row, *(kept[row] for kept in counts if row < len(kept))] for row in range(max(map(len, counts), default=0))]
+    rows = [
+        [row, *(kept[row] for kept in counts if row < len(kept))] for row in range(max(map(len, counts), default=0))
+    ]
     name = f"mask_rows_{matrix.layer}_{matrix.projection}" if matrix else "mask_rows"
     return Table(name, ["row", *(f"kept: {mask.label}" for mask in fitting)], rows)

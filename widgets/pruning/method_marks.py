@@ -47,3 +47,8 @@ def title_of(method: str) -> str:
 def heading_of(method: str) -> str:
     """The same at the start of one."""
     return capital(title_of(method))
+
+
+def tight(label: str) -> str:
+    """A setting's label for a narrow column: its percentage is not broken."""
+    return label.replace(" %", "\u00a0%")

@@ -43,7 +43,8 @@ def _svg(masks: list[MaskBits]) -> str:
             if bits[row, column]
         )
         parts.append(
-            f'<g transform="translate({place * WIDTH // 2} 24)"><text y="-8" fill="var(--lab-text)">{escape(mask.label)}</text>'
+            f'<g transform="translate({place * WIDTH // 2} 24)">'
+            f'<text y="-8" fill="var(--lab-text)">{escape(mask.label)}</text>'
             f'<rect width="{bits.shape[1] * CELL}" height="{bits.shape[0] * CELL}" fill="var(--lab-sunken)"/>'
             f'<path d="{path}" fill="{f"var({mark_of(mask.method).colour})"}"/></g>'
         )
@@ -66,9 +67,11 @@ def _bars(state: PruningState) -> str:
         y = place * 24 + 22
         wide = max(1.0, e.calibration_error / most * (WIDTH - 260))
         parts.append(
-            f'<text x="150" y="{y + 11}" text-anchor="end" fill="var(--lab-text)">{escape(e.setting.label)}</text>'
+            f'<text x="150" y="{y + 11}" text-anchor="end" fill="var(--lab-text)">'
+            f"{escape(e.setting.label)}</text>"
             f'<rect x="160" y="{y}" width="{wide:.1f}" height="14" fill="var({mark_of(e.setting.method).colour})"/>'
-            f'<text x="{168 + wide:.1f}" y="{y + 11}" fill="var(--lab-muted)">{escape(percent(e.calibration_error))}</text>'
+            f'<text x="{168 + wide:.1f}" y="{y + 11}" fill="var(--lab-muted)">'
+            f"{escape(percent(e.calibration_error))}</text>"
         )
     title = f"Output error of {first.projection}, layer {first.layer}"
     return (

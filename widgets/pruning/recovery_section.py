@@ -35,18 +35,24 @@ class RecoverySection(Section[PruningState]):
         self._caption = Words(css_class="lab-caption")
         self._table = DataTable(summary="Table of all steps")
         self._after = section(
-            heading("Before and after", "On the same held-out text, which the training never saw."), self._bars, self._caption
+            heading("Before and after", "On the same held-out text, which the training never saw."),
+            self._bars,
+            self._caption,
         )
-        self.widget = sections(section(self._verdict, self._figures, self._plot, self._legend, self._table), self._after)
+        self.widget = sections(
+            section(self._verdict, self._figures, self._plot, self._legend, self._table), self._after
+        )
 
     def render(self, state: PruningState, upto: int, *, live: bool) -> None:
         steps, done = state.recovery[: upto + 1], state.recovered
-        self._verdict.show(*recovery_verdict(state, steps, live=live))
-        self._figures.show(recovery_figures(done, steps))
+        self._verdict.show(*recovery_verdict(state, live=live))
+        self._figures.show(recovery_figures(done))
         planned = int(state.param("steps", 1)) if state.end is None else 1
         self._plot.show(steps, max(planned, steps[-1].steps if steps and live else 1))
         took = sum(s.ms for s in state.recovery if math.isfinite(s.ms))
-        self._legend.say(("p", f"MEASURED. {_so_far(steps)} {format_ms(took)} of computing." if steps else "No step yet."))
+        self._legend.say(
+            ("p", f"MEASURED. {_so_far(steps)} {format_ms(took)} of computing." if steps else "No step yet.")
+        )
         (self._after.remove_class if done else self._after.add_class)("lab-off")
         if done:
             dense = done.pruned.dense_perplexity
@@ -63,10 +69,10 @@ class RecoverySection(Section[PruningState]):
         return (recovery_table(state.recovery), after_table(state.recovered))
 
 
-def recovery_verdict(state: PruningState, steps: Sequence[RecoveryStep], *, live: bool) -> tuple[str, str, str, str]:
+def recovery_verdict(state: PruningState, *, live: bool) -> tuple[str, str, str, str]:
     """Tone, heading and notes: how much of the loss came back, and whether zeros stayed zero."""
     done = state.recovered
-    revived = done.revived if done else max((s.revived for s in steps), default=0)
+    revived = done.revived if done else 0
     zeros = f"{revived:,} pruned weights are no longer 0." if revived else ""
     if done is None:
         if live and state.end is None:
@@ -90,10 +96,10 @@ def regained(done: Recovered) -> float | None:
     return 1 - after / before if before > 0 and math.isfinite(before) and math.isfinite(after) else None
 
 
-def recovery_figures(done: Recovered | None, steps: Sequence[RecoveryStep]) -> list[dict[str, Any]]:
+def recovery_figures(done: Recovered | None) -> list[dict[str, Any]]:
     """Perplexity, divergence and zeros."""
     before, after = (done.pruned, done.recovered) if done else (None, None)
-    revived = done.revived if done else max((s.revived for s in steps), default=0)
+    revived = done.revived if done else 0
     return [
         {
             "id": "perplexity",
@@ -113,10 +119,10 @@ def recovery_figures(done: Recovered | None, steps: Sequence[RecoveryStep]) -> l
         },
         {
             "id": "revived",
-            "value": f"{revived:,}" if steps or done else "",
+            "value": f"{revived:,}" if done else "",
             "unit": "zeros revived",
             "badge": "MEASURED",
-            "note": "counted after every step; it must be 0",
+            "note": "counted at the end; it must be 0",
             "title": "Pruned weights that are no longer exactly 0.",
         },
     ]
@@ -130,14 +136,19 @@ def _so_far(steps: Sequence[RecoveryStep]) -> str:
     last = steps[-1]
     best = [s for s in steps if s.best]
     at = f" The ring: least held-out loss, at step {best[-1].step}; that one is kept." if best else ""
-    return f"{last.step} of {last.steps} steps of {last.tokens:,} tokens, learning rate {last.learning_rate:.2g}.{at}"
+    rate = number(last.learning_rate, 2)
+    return f"{last.step} of {last.steps} steps of {last.tokens:,} tokens, learning rate {rate}.{at}"
 
 
 def after_rows(done: Recovered) -> list[BarRow]:
     """Dense, pruned and recovered on one scale."""
     dense = done.pruned.dense_perplexity
     rows = [_row("dense", dense, None)] if dense is not None else []
-    return [*rows, _row("pruned", done.pruned.perplexity, done.pruned), _row("recovered", done.recovered.perplexity, done.recovered)]
+    return [
+        *rows,
+        _row("pruned", done.pruned.perplexity, done.pruned),
+        _row("recovered", done.recovered.perplexity, done.recovered),
+    ]
 
 
 def _row(name: str, perplexity: float | None, found: Divergence | None) -> BarRow:
@@ -158,9 +169,25 @@ def _caption(done: Recovered) -> str:
 
 def recovery_table(steps: Sequence[RecoveryStep]) -> Table:
     """One row a step."""
-    head = ["step", "loss, nats", "held-out loss, nats", "learning rate", "tokens", "zeros revived", "best so far", "ms"]
+    head = [
+        "step",
+        "loss, nats",
+        "held-out loss, nats",
+        "learning rate",
+        "tokens",
+        "best so far",
+        "ms",
+    ]
     rows = [
-        [s.step, _number(s.loss), _number(s.heldout_loss), s.learning_rate, s.tokens, s.revived, "yes" if s.best else "", _number(s.ms)]
+        [
+            s.step,
+            _number(s.loss),
+            _number(s.heldout_loss),
+            s.learning_rate,
+            s.tokens,
+            "yes" if s.best else "",
+            _number(s.ms),
+        ]
         for s in steps
     ]
     return Table("recovery_steps", head, rows)
@@ -168,12 +195,30 @@ def recovery_table(steps: Sequence[RecoveryStep]) -> Table:
 
 def after_table(done: Recovered | None) -> Table:
     """Pruned and recovered."""
-    head = ["model", "KL(dense ‖ it), nats", "worst KL", "flips", "positions", "perplexity", "dense perplexity", "sparsity"]
+    head = [
+        "model",
+        "KL(dense ‖ it), nats",
+        "worst KL",
+        "flips",
+        "positions",
+        "perplexity",
+        "dense perplexity",
+        "sparsity",
+    ]
     rows = []
     for name, d, gone in (
-        (("pruned", done.pruned, done.sparsity_before), ("recovered", done.recovered, done.sparsity_after)) if done else ()
+        (("pruned", done.pruned, done.sparsity_before), ("recovered", done.recovered, done.sparsity_after))
+        if done
+        else ()
     ):
-        cells = [_number(d.kl), _number(d.worst_kl), d.flips, d.positions, _number(d.perplexity), _number(d.dense_perplexity)]
+        cells = [
+            _number(d.kl),
+            _number(d.worst_kl),
+            d.flips,
+            d.positions,
+            _number(d.perplexity),
+            _number(d.dense_perplexity),
+        ]
         rows.append([name, *cells, _number(gone)])
     return Table("recovered", head, rows)
 

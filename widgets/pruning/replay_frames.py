@@ -62,8 +62,8 @@ def told(frames: Frames, frame: Frame, row: int) -> list[str]:
     became = "stays" if kept else "is pruned"
     said = [
         f"Column {column} of the matrix. In row {replay.rows[row]}, the marked one, the weight was "
-        f"{typeset_number(first)} at first{took}; its score w² / [U]² is {typeset_number(float(frames.score[row, step]))}"
-        f": it {became}."
+        f"{typeset_number(first)} at first{took}; its score w² / [U]² is "
+        f"{typeset_number(float(frames.score[row, step]))}: it {became}."
     ]
     most = np.abs(frame.pushed[row])
     if kept:

@@ -29,7 +29,9 @@ class ReplaySection(replay_section.ReplaySection[PruningState, Frames]):
     done = "done: 0 if pruned"
 
     def more(self) -> Sequence[ipw.Widget]:
-        self._losses = BarTable(label="Mean square error of the outputs of these rows", first="row", picture="row errors")
+        self._losses = BarTable(
+            label="Mean square error of the outputs of these rows", first="row", picture="row errors"
+        )
         return (self._losses,)
 
     @classmethod
@@ -44,7 +46,14 @@ class ReplaySection(replay_section.ReplaySection[PruningState, Frames]):
 
     def draw(self, frames: Frames, frame: Frame) -> None:
         del frame
-        self._losses.show(loss_rows(frames), (Column("magnitude", mark_of("magnitude").series), Column("SparseGPT", mark_of("sparsegpt").series), Column("ratio")))
+        self._losses.show(
+            loss_rows(frames),
+            (
+                Column("magnitude", mark_of("magnitude").series),
+                Column("SparseGPT", mark_of("sparsegpt").series),
+                Column("ratio"),
+            ),
+        )
 
     def caption(self, replay: SparseGptReplay) -> str:
         width = replay.original.shape[1] if len(replay.original.shape) == 2 else 0

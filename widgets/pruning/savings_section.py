@@ -15,6 +15,7 @@ from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
 from widgets.format import NOTHING, format_bytes, format_ms, format_number, split_bytes
 from widgets.numbers import capital, percent
+from widgets.pruning.method_marks import tight
 from widgets.pruning.state import DENSE, PruningState
 from widgets.section import Section, heading, section, sections
 from widgets.text import Words
@@ -41,17 +42,23 @@ class SavingsSection(Section[PruningState]):
         self._table = DataTable(summary="Table of all figures")
         self._steps = DataTable(summary="Table of all steps")
         self.widget = sections(
+            section(self._verdict, self._figures),
             section(
-                self._verdict,
-                self._figures,
-                heading("Time", "A decode step is one token, after the prompt; the prefill is the whole prompt in one pass."),
+                heading(
+                    "Time", "A decode step is one token, after the prompt; the prefill is the whole prompt in one pass."
+                ),
                 self._decode,
                 self._prefill,
                 self._why,
                 self._table,
                 self._steps,
             ),
-            section(heading("Memory", "The bytes of the weights as they stand in memory."), self._memory, self._memory_words, self._text),
+            section(
+                heading("Memory", "The bytes of the weights as they stand in memory."),
+                self._memory,
+                self._memory_words,
+                self._text,
+            ),
         )
 
     def render(self, state: PruningState, upto: int, *, live: bool) -> None:
@@ -61,12 +68,24 @@ class SavingsSection(Section[PruningState]):
         dense = step_ms(rows.get(DENSE, ()), state.timed_figures.get(DENSE))
         line = Line(dense, "dense") if dense else None
         empty = "The first token is on its way." if live else "Nothing was measured."
-        self._decode.show(_decode_rows(state, rows), (Column("a step"), Column("tokens/s"), Column("× dense")), line=line, empty=empty)
+        self._decode.show(
+            _decode_rows(state, rows), (Column("a step"), Column("tokens/s"), Column("× dense")), line=line, empty=empty
+        )
         self._prefill.show(_prefill_rows(state), (Column("prefill"), Column("× dense")))
         self._why.say(*(("p", words) for words in why_words(state)))
-        self._memory.show(_memory_rows(state), (Column("in memory"), Column("parameters")), empty="Sizes follow at the end of the run." if live else "Nothing was measured.")
+        self._memory.show(
+            _memory_rows(state),
+            (Column("in memory"), Column("parameters")),
+            empty="Sizes follow at the end of the run." if live else "Nothing was measured.",
+        )
         shown = any(f.resident_bytes for f in state.timed_figures.values())
-        self._memory_words.say(*([("p", "MEASURED: what the tensors take. Zeros in place take as much as what they replace.")] if shown else []))
+        self._memory_words.say(
+            *(
+                [("p", "MEASURED: what the tensors take. Zeros in place take as much as what they replace.")]
+                if shown
+                else []
+            )
+        )
         self._text.say(*_text(state, upto))
         if not live:
             self._table.show(figure_table(state))
@@ -83,7 +102,7 @@ def _order(state: PruningState) -> list[str]:
 
 
 def _label(state: PruningState, name: str) -> str:
-    return state.label(name) or name
+    return tight(state.label(name) or name)
 
 
 def here(figures: TimedFigures) -> bool:
@@ -147,7 +166,14 @@ def _headline(state: PruningState) -> list[dict[str, Any]]:
         times = f"{format_ms(found.decode_ms)} against {format_ms(dense.decode_ms)} a step" if found and dense else ""
         value = f"{found.speedup:.2f}" if found else ""
         title = "Dense median step divided by this one's, in the same run."
-        return {"id": name, "value": value, "unit": f"× dense, {what}", "badge": "MEASURED", "note": times, "title": title}
+        return {
+            "id": name,
+            "value": value,
+            "unit": f"× dense, {what}",
+            "badge": "MEASURED",
+            "note": times,
+            "title": title,
+        }
 
     return [
         speed("zeros", zeros, "zeros in place"),
@@ -179,7 +205,9 @@ def _decode_rows(state: PruningState, rows: dict[str, list[TimedToken]]) -> list
             continue
         ratio = f"{figures.speedup:.2f}" if figures and math.isfinite(figures.speedup) else NOTHING
         cells = [format_ms(ms), format_number(1000 / ms) if ms else NOTHING, "1" if name == DENSE else ratio]
-        made.append(BarRow(_label(state, name), [Bar(ms, _series(state, name))], cells, title=figures.words if figures else ""))
+        made.append(
+            BarRow(_label(state, name), [Bar(ms, _series(state, name))], cells, title=figures.words if figures else "")
+        )
     return made
 
 
@@ -190,14 +218,25 @@ def _prefill_rows(state: PruningState) -> list[BarRow]:
         if f is None or not math.isfinite(f.prefill_ms):
             continue
         ratio = "1" if name == DENSE else f"{f.prefill_speedup:.2f}" if math.isfinite(f.prefill_speedup) else NOTHING
-        made.append(BarRow(_label(state, name), [Bar(f.prefill_ms, _series(state, name))], [format_ms(f.prefill_ms), ratio], title=f"{f.prompt_tokens:,} tokens"))
+        made.append(
+            BarRow(
+                _label(state, name),
+                [Bar(f.prefill_ms, _series(state, name))],
+                [format_ms(f.prefill_ms), ratio],
+                title=f"{f.prompt_tokens:,} tokens",
+            )
+        )
     return made
 
 
 def _memory_rows(state: PruningState) -> list[BarRow]:
     found = [(name, f) for name in _order(state) if (f := state.timed_figures.get(name)) and here(f)]
     return [
-        BarRow(_label(state, name), [Bar(float(f.resident_bytes), _series(state, name))], [format_bytes(f.resident_bytes), f"{f.parameters / 1e6:.1f} M"])
+        BarRow(
+            _label(state, name),
+            [Bar(float(f.resident_bytes), _series(state, name))],
+            [format_bytes(f.resident_bytes), f"{f.parameters / 1e6:.1f} M"],
+        )
         for name, f in found
     ]
 
@@ -213,15 +252,32 @@ def _text(state: PruningState, upto: int) -> list[tuple[str, str]]:
 
 def figure_table(state: PruningState) -> Table:
     """One row a variant."""
-    head = ["variant", "parameters", "bytes in memory", "ms a step", "tokens/s", "× dense", "prefill ms", "prompt tokens"]
+    head = [
+        "variant",
+        "parameters",
+        "bytes in memory",
+        "ms a step",
+        "tokens/s",
+        "× dense",
+        "prefill ms",
+        "prompt tokens",
+    ]
     head += ["prefill × dense", "steps", "words"]
     rows = []
     for name in _order(state):
         f = state.timed_figures.get(name)
         if f is None:
             continue
-        cells = [_number(f.decode_ms), _number(f.tokens_per_s), _number(f.speedup), _number(f.prefill_ms), f.prompt_tokens]
-        rows.append([_label(state, name), f.parameters, f.resident_bytes, *cells, _number(f.prefill_speedup), f.steps, f.words])
+        cells = [
+            _number(f.decode_ms),
+            _number(f.tokens_per_s),
+            _number(f.speedup),
+            _number(f.prefill_ms),
+            f.prompt_tokens,
+        ]
+        rows.append(
+            [_label(state, name), f.parameters, f.resident_bytes, *cells, _number(f.prefill_speedup), f.steps, f.words]
+        )
     return Table("savings", head, rows)
 
 

@@ -9,12 +9,13 @@ from widgets.pruning.state import PruningState
 INTROS = {
     "masks": "Part of the weights of one matrix are set to zero, the same share by several methods. Here is every "
     "weight that stays, where the methods disagree, and what the layer’s output loses.",
-    "curve": "Each point is the whole model with a share of its weights gone: how far its predictions move on text that "
-    "no method saw.",
+    "curve": "Each point is the whole model with a share of its weights gone: how far its predictions move on text "
+    "that no method saw.",
     "words": "The same prompt by the dense and by the pruned model, token by token, and where the two part.",
-    "savings": "A zero is a number like any other to a dense kernel. What pruning saves in bytes is counted; what it saves "
-    "in time is measured beside the dense model, step by step in one run.",
-    "recover": "The mask is held and the weights that stay are trained for a few steps: how much of the loss comes back?",
+    "savings": "A zero is a number like any other to a dense kernel. What pruning saves in bytes is counted; what it "
+    "saves in time is measured beside the dense model, step by step in one run.",
+    "recover": "The mask is held and the weights that stay are trained for a few steps: how much of the loss comes "
+    "back?",
 }
 BROKEN = "Broken on purpose: {}. The proof at the foot of the page should catch it."
 

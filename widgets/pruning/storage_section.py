@@ -29,7 +29,10 @@ class StorageSection(Section[PruningState]):
         self._caption = Words(css_class="lab-caption")
         self._table = DataTable(summary="Table of all forms")
         self.widget = section(
-            heading("What does it take to store?", "Zeros take as many bytes as other numbers, unless the form leaves them out."),
+            heading(
+                "What does it take to store?",
+                "Zeros take as many bytes as other numbers, unless the form leaves them out.",
+            ),
             self._choice.widget,
             self._verdict,
             self._bars,
@@ -55,9 +58,12 @@ class StorageSection(Section[PruningState]):
         self._bars.show(form_rows(stored), heads, line=Line(float(dense), "dense") if dense else None)
         gone = 1 - stored.kept / stored.weights if stored.weights else math.nan
         self._caption.say(
-            ("p", f"DERIVED by count for {stored.setting.label} on {stored.scope}: {stored.kept:,} of "
-             f"{stored.weights:,} weights kept ({percent(gone)} pruned), {stored.value_bytes} bytes each. “Saves from”: "
-             "the sparsity from which on a form is smaller than dense."),
+            (
+                "p",
+                f"DERIVED by count for {stored.setting.label} on {stored.scope}: {stored.kept:,} of "
+                f"{stored.weights:,} weights kept ({percent(gone)} pruned), {stored.value_bytes} bytes each. “Saves "
+                "from”: the sparsity from which on a form is smaller than dense.",
+            ),
             *(("p", f"{capital(f.name)}: {f.words}.") for f in stored.forms if f.words),
         )
         if not live:
@@ -108,8 +114,18 @@ def stored_table(every: Sequence[StoredBytes]) -> Table:
     """Every form of every scope."""
     head = ["of", "setting", "form", "bytes", "size", "possible", "weights", "kept", "saves from", "what is counted"]
     rows = [
-        [s.scope, s.setting.label, f.name, f.bytes, format_bytes(f.bytes), "yes" if f.valid else "no", s.weights, s.kept,
-         dict(s.break_even).get(f.name), f.words]
+        [
+            s.scope,
+            s.setting.label,
+            f.name,
+            f.bytes,
+            format_bytes(f.bytes),
+            "yes" if f.valid else "no",
+            s.weights,
+            s.kept,
+            dict(s.break_even).get(f.name),
+            f.words,
+        ]
         for s in every
         for f in s.forms
     ]

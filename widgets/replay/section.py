@@ -54,7 +54,11 @@ class ReplaySection(Section[S], Generic[S, F]):
         self._slider = Slider(desk, "row", whole_slider("Marked row", 7), self._take_row)
         self._row_legend = Words(css_class="lab-caption")
         self._row_legend.legend(
-            [(self.done, "--lab-series-3", False), ("not yet", UP, False), ("where it was at first", "--lab-muted", False)]
+            [
+                (self.done, "--lab-series-3", False),
+                ("not yet", UP, False),
+                ("where it was at first", "--lab-muted", False),
+            ]
         )
         self._caption = Words(css_class="lab-caption")
         self._table = DataTable(summary="Table of all steps")

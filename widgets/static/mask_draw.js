@@ -1,6 +1,8 @@
 // Drawing of masks from packed bits: density when a pixel holds several weights, squares when a weight holds pixels.
 
-const KEPT = 1, SECOND = 2; // of a cell's code: kept by the first mask, kept by the second
+const STRIP = 18; // pixels of the strip beside a matrix
+const GAP = 6; // and between them
+const BY_FIRST = 1, BY_SECOND = 2; // of a cell's code: kept by the first mask, kept by the second
 
 /** Bytes of a base64 text. */
 function bytesOf(text) {
@@ -48,7 +50,7 @@ function coloursOf(panel, palette) {
 /** What stands at a weight: 0 gone, 1 kept (by the first), 2 by the second alone, 3 by both. */
 function codeAt(panel, row, column) {
   const first = panel.first.kept(row, column);
-  return panel.second ? first * KEPT + panel.second.kept(row, column) * SECOND : first;
+  return panel.second ? first * BY_FIRST + panel.second.kept(row, column) * BY_SECOND : first;
 }
 
 /** All of the matrix, less than a pixel a weight: each pixel has the mean colour of its weights. */
@@ -105,12 +107,12 @@ function drawSigns(context, panel, view, span, palette) {
   for (let row = span.top; row < span.bottom; row += 1) {
     for (let column = span.left; column < span.right; column += 1) {
       const code = codeAt(panel, row, column);
-      if (code === 3 || (code === KEPT && !panel.second)) continue;
+      if (code === 3 || (code === BY_FIRST && !panel.second)) continue;
       const [x, y, edge] = [(column - view.x) * size, (row - view.y) * size, size * 0.32];
       context.strokeStyle = css(code ? palette.ground : palette.muted, code ? 0.95 : 0.6);
       context.beginPath();
-      if (code !== SECOND) { context.moveTo(x + edge, y + size - edge); context.lineTo(x + size - edge, y + edge); }
-      if (code !== KEPT) { context.moveTo(x + edge, y + edge); context.lineTo(x + size - edge, y + size - edge); }
+      if (code !== BY_SECOND) { context.moveTo(x + edge, y + size - edge); context.lineTo(x + size - edge, y + edge); }
+      if (code !== BY_FIRST) { context.moveTo(x + edge, y + edge); context.lineTo(x + size - edge, y + size - edge); }
       context.stroke();
     }
   }
@@ -136,13 +138,15 @@ function drawGrid(context, view, span, palette) {
 
 /** Frames around groups [row, column, rows, columns], large enough to be seen from afar. */
 function drawGroups(context, groups, view, palette, dpr) {
-  context.strokeStyle = css(palette.bad);
-  context.lineWidth = 1.5 * dpr;
   for (const [row, column, rows, columns] of groups) {
     const [wide, tall] = [Math.max(columns * view.scale, 5 * dpr), Math.max(rows * view.scale, 5 * dpr)];
     const x = (column + columns / 2 - view.x) * view.scale - wide / 2;
     const y = (row + rows / 2 - view.y) * view.scale - tall / 2;
-    context.strokeRect(x, y, wide, tall);
+    for (const [colour, width] of [[palette.ground, 4], [palette.bad, 2]]) {
+      context.strokeStyle = css(colour);
+      context.lineWidth = width * dpr;
+      context.strokeRect(x, y, wide, tall);
+    }
   }
 }
 
@@ -152,7 +156,7 @@ function drawStrip(context, panel, view, span, left, wide, height, palette) {
   const shares = panel.strip;
   context.fillStyle = css(palette.sunken);
   context.fillRect(left, 0, wide, Math.min(height, (span.bottom - view.y) * view.scale));
-  context.fillStyle = css(panel.second ? palette.text : palette.muted, panel.second ? 0.55 : 1);
+  context.fillStyle = css(palette.muted, 0.75);
   if (view.scale >= 1) {
     for (let row = span.top; row < span.bottom; row += 1) context.fillRect(left, (row - view.y) * size, wide * shares[row], Math.max(1, size - (size > 4 ? 1 : 0)));
     return;
@@ -178,6 +182,40 @@ function stripOf(panel) {
     out[row] = count / panel.columns;
   }
   return out;
+}
+
+/** One panel: the matrix, what is marked in it, and the strip beside it. */
+function drawPanel(context, panel, { state, view, span, room, palette, shade, cursor }) {
+  const { dpr, wide, tall } = room;
+  const colours = coloursOf(panel, palette);
+  context.clearRect(0, 0, context.canvas.width, tall);
+  context.save();
+  context.beginPath();
+  context.rect(0, 0, wide, tall);
+  context.clip();
+  if (view.scale < 1) drawDensity(context, panel, view, colours);
+  else drawCells(context, panel, view, span, colours, state.colour === "value" && !panel.second ? shade : null);
+  if (view.scale >= 8) drawGrid(context, view, span, palette);
+  if (view.scale >= 10) drawSigns(context, panel, view, span, palette);
+  if (panel.marked) drawGroups(context, state.groups ?? [], view, palette, dpr);
+  if (cursor) {
+    const size = Math.max(view.scale, 7 * dpr);
+    context.strokeStyle = css(palette.text);
+    context.lineWidth = 2 * dpr;
+    context.strokeRect((cursor.column + 0.5 - view.x) * view.scale - size / 2, (cursor.row + 0.5 - view.y) * view.scale - size / 2, size, size);
+  }
+  context.restore();
+  const content = Math.min(wide, Math.round((span.right - view.x) * view.scale));
+  drawStrip(context, panel, view, span, content + Math.round(GAP * dpr), Math.round(STRIP * dpr), tall, palette);
+}
+
+/** What there is to say of one weight: `kept` holds [name of a mask, 1 or 0]. */
+function saidOf({ row, column }, kept, value, groups) {
+  const parts = [`Row ${row}, column ${column}: ${kept.map(([name, is]) => `${is ? "kept" : "pruned"} by ${name}`).join("; ")}`];
+  if (value !== null) parts.push(`w ≈ ${value.toPrecision(2).replace("-", "−")}`);
+  const group = groups.find(([r, c, rows, columns]) => row >= r && row < r + rows && column >= c && column < c + columns);
+  if (group) parts.push(`its group has ${group[4]} kept: too many`);
+  return `${parts.join(" · ")}.`;
 }
 
 /** The panels as they stand, side by side below their titles, as an SVG that holds bitmaps. */

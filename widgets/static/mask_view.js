@@ -2,10 +2,7 @@
 // at, empty, picture}; the packed bits of each mask, in base64, are a trait of their own: {id: text}. See mask_view.py.
 
 const STEPS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48];
-const STRIP = 30; // pixels of the strip beside a matrix
-const GAP = 6;
 const TALL = 420;
-const WINDOW = 256; // weights on a side for which values can be asked
 
 function render({ model, el }) {
   const box = make("div", "lab-mask");
@@ -64,8 +61,7 @@ function render({ model, el }) {
     const across = Math.floor((wide - STRIP - GAP) * dpr);
     let scale = Math.min(across / state.columns, (TALL * dpr) / state.rows);
     if (scale >= 1) scale = Math.floor(scale);
-    const least = shown.length > 1 ? 180 : 260;
-    const tall = Math.round(Math.max(state.rows * scale, Math.min(least * dpr, across)));
+    const tall = Math.round(Math.max(state.rows * scale, Math.min(120 * dpr, across)));
     if (room.wide !== across || room.tall !== tall || room.fit !== scale || room.dpr !== dpr) {
       const whole = !view || view.scale <= room.fit;
       room = { wide: across, tall, dpr, fit: scale };
@@ -156,27 +152,7 @@ function render({ model, el }) {
       if (canvas.width !== wide || canvas.height !== tall) [canvas.width, canvas.height] = [wide, tall];
       canvas.style.width = `${wide / dpr}px`;
       canvas.style.height = `${tall / dpr}px`;
-      const context = canvas.getContext("2d");
-      context.clearRect(0, 0, wide, tall);
-      const colours = coloursOf(panel, palette);
-      context.save();
-      context.beginPath();
-      context.rect(0, 0, room.wide, tall);
-      context.clip();
-      if (view.scale < 1) drawDensity(context, panel, view, colours);
-      else drawCells(context, panel, view, span, colours, state.colour === "value" && !panel.second ? shade : null);
-      if (view.scale >= 8) drawGrid(context, view, span, palette);
-      if (view.scale >= 10) drawSigns(context, panel, view, span, palette);
-      if (panel.marked) drawGroups(context, state.groups ?? [], view, palette, dpr);
-      if (cursor && inView(cursor)) {
-        const size = Math.max(view.scale, 7 * dpr);
-        context.strokeStyle = css(palette.text);
-        context.lineWidth = 2 * dpr;
-        context.strokeRect((cursor.column + 0.5 - view.x) * view.scale - size / 2, (cursor.row + 0.5 - view.y) * view.scale - size / 2, size, size);
-      }
-      context.restore();
-      const content = Math.min(room.wide, Math.round((span.right - view.x) * view.scale));
-      drawStrip(context, panel, view, span, content + Math.round(GAP * dpr), Math.round(STRIP * dpr), tall, palette);
+      drawPanel(canvas.getContext("2d"), panel, { state, view, span, room, palette, shade, cursor: cursor && inView(cursor) ? cursor : null });
     }
     const scale = view.scale / dpr;
     setText(where, `rows ${span.top}–${span.bottom - 1}, columns ${span.left}–${span.right - 1} · ${scale < 1 ? `${(1 / scale).toFixed(1)} weights a pixel` : `${Number(scale.toFixed(1))} px a weight`}`);
@@ -190,15 +166,9 @@ function render({ model, el }) {
       setText(readout, shown.length ? "Point at a weight. Arrow keys move, + and − zoom, 0 shows all; after a click the wheel zooms too." : "");
       return;
     }
-    const { row, column } = cursor;
     const ids = [...new Set(shown.flatMap((panel) => [panel.info.first, panel.info.second].filter(Boolean)))];
-    const kept = ids.map((id) => `${masks.get(id)?.mask?.kept(row, column) ? "kept" : "pruned"} by ${state.names?.[id] ?? id}`);
-    const value = valueAt(row, column);
-    const group = (state.groups ?? []).find(([r, c, rows, columns]) => row >= r && row < r + rows && column >= c && column < c + columns);
-    const parts = [`Row ${row}, column ${column}: ${kept.join(", ")}`];
-    if (value !== null) parts.push(`w ≈ ${value.toPrecision(2).replace("-", "−")}`);
-    if (group) parts.push(`its group has ${group[4]} kept: too many`);
-    setText(readout, `${parts.join(" · ")}.`);
+    const kept = ids.map((id) => [state.names?.[id] ?? id, masks.get(id)?.mask?.kept(cursor.row, cursor.column)]);
+    setText(readout, saidOf(cursor, kept, valueAt(cursor.row, cursor.column), state.groups ?? []));
   }
 
   function put(row, column) {
@@ -257,7 +227,7 @@ function render({ model, el }) {
     const leap = event.shiftKey ? 16 : 1;
     const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
     const span = spanOf();
-    const here = cursor ?? { row: span.top, column: span.left };
+    const here = cursor ?? { row: (span.top + span.bottom) >> 1, column: (span.left + span.right) >> 1 };
     if (move) put(here.row + move[0] * leap, here.column + move[1] * leap);
     else if (event.key === "+" || event.key === "=") zoom(1);
     else if (event.key === "-") zoom(-1);
@@ -293,6 +263,7 @@ function render({ model, el }) {
       shown.push(panel);
     });
     panels.dataset.count = String(infos.length);
+    panels.dataset.wide = String(state.columns > 1.6 * state.rows);
     setAttr(box, "aria-label", `${state.label}. Arrow keys move from weight to weight, + and − zoom, 0 shows all.`);
     box.hidden = shown.length === 0;
     setText(empty, state.empty);

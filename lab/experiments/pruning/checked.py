@@ -134,9 +134,7 @@ def wrong_row(sample: Sample, place: int, runs: list[float]) -> str:
     return wrong or wrong_values(kept, values, runs)
 
 
-def wrong_whole(
-    scheme: Scheme, weight: Tensor, mask: Tensor, before: list[list[float]], kept: list[list[bool]]
-) -> str:
+def wrong_whole(scheme: Scheme, weight: Tensor, mask: Tensor, before: list[list[float]], kept: list[list[bool]]) -> str:
     """The count of a whole mask; and by magnitude, whether the rows at hand fall on the right sides of the threshold.
 
     A weight goes if fewer weights of the matrix than go in all are smaller; one that stays has as many before it.

@@ -12,9 +12,7 @@ from lab.pruning.choose import lowest
 from lab.pruning.pattern import Pattern
 
 
-def broken(
-    mask: Tensor, values: Tensor, weight: Tensor, scheme: Scheme, mistake: BreakRun
-) -> tuple[Tensor, Tensor]:
+def broken(mask: Tensor, values: Tensor, weight: Tensor, scheme: Scheme, mistake: BreakRun) -> tuple[Tensor, Tensor]:
     """A result with a mistake: the mask that is told, and the weights that run, (out, in) each.
 
     Args:

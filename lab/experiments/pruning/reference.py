@@ -53,10 +53,7 @@ def wrong_choice(scores: Sequence[float], kept: Sequence[bool], size: int, near:
         if not gone or not left:
             continue
         worst, first = max(gone), min(left)
-        if near:
-            wrong = worst[0] > first[0] * (1 + near)
-        else:
-            wrong = worst > first
+        wrong = worst[0] > first[0] * (1 + near) if near else worst > first
         if wrong:
             return (
                 f"column {worst[1]} with a score of {worst[0]:.6g} went, and column {first[1]} with {first[0]:.6g} "

@@ -43,6 +43,13 @@ class Studied:
         """The dense matrix, fp32."""
         return self.target.weight.float()
 
+    @classmethod
+    def of_mask(cls, target: Target, scheme: Scheme, mask: Tensor, mistake: BreakRun) -> Studied:
+        """By a mask that was found elsewhere; weights that are kept stay as they are."""
+        made = Pruned(mask, target.weight.float().masked_fill(~mask, 0.0))
+        told, runs = broken(made.mask, made.values, target.weight, scheme, mistake)
+        return cls(target, scheme, made, told, runs, 0.0)
+
 
 def studying(
     target: Target, scheme: Scheme, method: Method, inputs: LayerInputs | None, mistake: BreakRun, stage: str
