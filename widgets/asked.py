@@ -19,12 +19,14 @@ class Asked(Generic[T]):
         name: of the question.
         read: makes of an answer what the section draws; KeyError, TypeError, ValueError or IndexError mean that it
             cannot be read.
+        of_run: whether the questions are about the run on screen rather than the model alone.
     """
 
-    def __init__(self, desk: Desk, name: str, read: Callable[[Answer], T]) -> None:
+    def __init__(self, desk: Desk, name: str, read: Callable[[Answer], T], *, of_run: bool = False) -> None:
         self._desk = desk
         self._name = name
         self._read = read
+        self._of_run = of_run
         self._known: dict[str, T] = {}
         self._refused: dict[str, str] = {}
         self._waiting = ""
@@ -54,7 +56,7 @@ class Asked(Generic[T]):
         if key not in self._known and key not in self._refused and key != self._waiting:
             self._waiting, turn = key, self._turn
             self._desk.ask(
-                self._name, dict(question), lambda answer, why: self._take(key, answer, why, turn), of_run=False
+                self._name, dict(question), lambda answer, why: self._take(key, answer, why, turn), of_run=self._of_run
             )
         found = self._known.get(key)
         self.last = self.last if found is None else found

@@ -113,6 +113,7 @@ VIEWS = {
     "speculative": "widgets.speculative.views:SpeculativeViews",
     "quantization": "widgets.quantization.views:QuantizationViews",
     "pruning": "widgets.pruning.views:PruningViews",
+    "lora": "widgets.lora.views:LoraViews",
 }
 
 

@@ -40,6 +40,8 @@ QUESTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     "kv_cache": (("worked_example", {}), ("what_if", {"window": 1024, "batch": 1})),
     "beam_search": (("worked_example", {}),),
     "speculative": (("worked_example", {}),),
+    "pruning": (("worked_example", {}),),
+    "lora": (("worked_example", {}), ("tasks", {}), ("count", {})),
     "quantization": tuple(("histogram", {**_HISTOGRAM, **changes}) for changes in _MOVED),
 }
 """What a visitor is likely to ask of the page before a kernel is there: its sliders."""

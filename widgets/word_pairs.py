@@ -1,4 +1,4 @@
-"""Two rows of tokens on one axis: the same place of both texts stands one above the other."""
+"""Two rows of tokens on one axis, or three: the same place of all texts stands one above the other."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Pair:
         same: whether both are the same token; None while one of them is missing.
         weight: how far both models are apart here, 0..1; None if not known.
         title: all of it in words.
+        third: the token of a third row, for views that show one; third_same: whether it is the upper one's.
     """
 
     upper: Word | None
@@ -35,10 +36,16 @@ class Pair:
     same: bool | None
     weight: float | None
     title: str
+    third: Word | None = None
+    third_same: bool | None = None
 
 
 class WordPairs(View):
-    """Pairs of tokens, wrapped like a text; hover links, click locks. Token text is text."""
+    """Pairs of tokens, wrapped like a text; hover links, click locks. Token text is text.
+
+    Args:
+        rows: 2, or 3 where `Pair.third` is shown below the others.
+    """
 
     module: ClassVar[str] = "word_pairs"
     defaults: ClassVar[dict[str, Any]] = {
@@ -48,10 +55,11 @@ class WordPairs(View):
         "locked": None,
         "label": "",
         "empty": "",
+        "rows": 2,
     }
 
-    def __init__(self, *, label: str = "Two rows of tokens", empty: str = "No tokens yet.") -> None:
-        super().__init__(label=label, empty=empty)
+    def __init__(self, *, label: str = "Two rows of tokens", empty: str = "No tokens yet.", rows: int = 2) -> None:
+        super().__init__(label=label, empty=empty, rows=rows)
         self._count = 0
 
     def show(self, pairs: Sequence[Pair], *, selected: int | None = None, locked: int | None = None) -> None:
@@ -63,6 +71,7 @@ class WordPairs(View):
         """
         self._count = len(pairs)
         start = max(0, len(pairs) - LIMIT)
+        three = self.state["rows"] == 3
         self._put(
             pairs=[
                 [
@@ -71,6 +80,7 @@ class WordPairs(View):
                     p.same,
                     None if p.weight is None else round(p.weight, 3),
                     p.title,
+                    *([[p.third.text, p.third.p] if p.third else None, p.third_same] if three else []),
                 ]
                 for p in pairs[start:]
             ],

@@ -126,9 +126,13 @@ def choose_rows(
     )
 
 
-def masked_rows(model: nn.Module, rows: Rows) -> nn.Module:
-    """A shell of the model's own size in which the columns that read what goes are 0: what the smaller one computes."""
+def masking_rows(model: nn.Module, rows: Rows) -> Generator[float, None, nn.Module]:
+    """A shell of the model's own size in which the columns that read what goes are 0: what the smaller one computes.
+
+    Yields the share done, after each layer.
+    """
     shell = make_shell(model)
+    done = 0
     for layer in rows.layers:
         parts = layer.parts
         columns = {parts.down: layer.channels}
@@ -141,7 +145,14 @@ def masked_rows(model: nn.Module, rows: Rows) -> nn.Module:
                 values = torch.zeros_like(weight)
                 values[:, kept] = weight[:, kept]
                 set_weight(module, values)
+        done += 1
+        yield done / len(rows.layers)
     return shell
+
+
+def masked_rows(model: nn.Module, rows: Rows) -> nn.Module:
+    """`masking_rows`, run to its end at once."""
+    return finished(masking_rows(model, rows))
 
 
 def head_rows(heads: Tensor, head_dim: int) -> Tensor:

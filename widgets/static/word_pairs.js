@@ -1,5 +1,6 @@
 // Two rows of tokens on one axis: {pairs: [[[text, p] | null, [text, p] | null, same, weight, title]], start, selected,
-// locked, label, empty}. A pair is one button; where its tokens differ the lower one has a mark and another ground.
+// locked, label, empty, rows}. A pair is one button; where its tokens differ the lower one has a mark and another
+// ground. With `rows` 3 a pair ends in [text, p] | null and same of a third row.
 
 function render({ model, el }) {
   const list = make("div", "lab-pairs");
@@ -47,9 +48,10 @@ function render({ model, el }) {
     pair.tabIndex = -1;
     pair.upper = makeWord("lab-pair-upper");
     pair.lower = makeWord("lab-pair-lower");
+    pair.third = makeWord("lab-pair-third");
     pair.bar = make("span", "lab-pair-bar");
     setAttr(pair.bar, "aria-hidden", "true");
-    pair.append(pair.upper, pair.lower, pair.bar);
+    pair.append(pair.upper, pair.lower, pair.third, pair.bar);
     return pair;
   }
 
@@ -66,15 +68,18 @@ function render({ model, el }) {
     setAttr(list, "aria-label", state.label || "Two rows of tokens");
     setText(empty, state.empty || "No tokens yet.");
     empty.hidden = pairs.length > 0;
-    keyed(list, pairs, (_pair, i) => start + i, makePair, (node, [upper, lower, same, weight, title], i) => {
+    keyed(list, pairs, (_pair, i) => start + i, makePair, (node, [upper, lower, same, weight, title, third, thirdSame], i) => {
       const index = start + i;
       node.dataset.index = index;
-      const key = JSON.stringify([upper, lower, same, weight, title]);
+      const key = JSON.stringify([upper, lower, same, weight, title, third, thirdSame, state.rows]);
       if (node.labKey !== key) {
         node.labKey = key;
         drawWord(node.upper, upper, "");
         drawWord(node.lower, lower, same === false ? "≠" : "");
         node.dataset.same = same === null || same === undefined ? "" : String(same);
+        node.third.hidden = state.rows !== 3;
+        drawWord(node.third, third, thirdSame === false ? "≠" : "");
+        node.dataset.third = thirdSame === null || thirdSame === undefined ? "" : String(thirdSame);
         node.bar.style.setProperty("--weight", typeof weight === "number" ? Math.min(1, Math.max(0, weight)) : 0);
         node.title = title ?? "";
         setAttr(node, "aria-label", title || `token ${index + 1}`);

@@ -17,7 +17,7 @@ from widgets.section import Section, choose_children, heading, section, sections
 from widgets.text import Words
 from widgets.token_text import plain_text, quoted
 from widgets.verdict import Verdict
-from widgets.word_pairs import WordPairs
+from widgets.word_pairs import Pair, WordPairs
 from widgets.words.naming import Naming
 from widgets.words.rows import (
     P,
@@ -56,10 +56,7 @@ class WordsSection(Section[S]):
         self._choice = Controls(schema={"properties": {}})
         self._choice.on_values(self._chosen)
         self._choice.add_class("lab-inline")
-        self._pairs = WordPairs(
-            label=f"{naming.base.capitalize()} row above, {naming.changed} row below",
-            empty="No tokens yet. Press Run.",
-        )
+        self._pairs = self.make_pairs()
         self._pairs.on_hover(self._point)
         self._pairs.on_lock(self._hold)
         self._legend = Words(css_class="lab-caption")
@@ -134,12 +131,12 @@ class WordsSection(Section[S]):
         name = self.shown(state)
         found = state.compared.get(name)
         place = self.place(state, upto)
-        tone, text, notes = verdict(state, name, upto, live=live)
+        tone, text, notes = self.verdict_of(state, name, upto, live=live)
         self._verdict.show(tone, text, *notes)
         self._show_choice(state, name)
-        self._pairs.show(pairs(state, name, upto), selected=place, locked=self.locked)
-        self._legend.say(("p", _legend(state, name)))
-        self._texts.say(*_texts(state, name, upto))
+        self._pairs.show(self.pairs_of(state, name, upto), selected=place, locked=self.locked)
+        self._legend.say(("p", self.legend_of(state, name)))
+        self._texts.say(*texts(state, self.rows_of(state, name), upto))
         self._figures.show(figures(found, self.naming))
         self._all.show(variant_rows(state), (Column("KL, nats", Q), Column("words part at")))
         self._different.show(
@@ -155,6 +152,28 @@ class WordsSection(Section[S]):
         parts = [self._rows, self._most]
         parts += [self._beside] if len(state.others) > 1 else []
         choose_children(self.widget, [*parts, *self.more(state, name)])
+
+    def make_pairs(self) -> WordPairs:
+        """The rows' view; it and the four below are a page's own where it shows other rows."""
+        naming = self.naming
+        label = f"{naming.base.capitalize()} row above, {naming.changed} row below"
+        return WordPairs(label=label, empty="No tokens yet. Press Run.")
+
+    def verdict_of(self, state: S, name: str, upto: int, *, live: bool) -> tuple[str, str, list[str]]:
+        """Tone, heading and notes of the variant on screen."""
+        return verdict(state, name, upto, live=live)
+
+    def pairs_of(self, state: S, name: str, upto: int) -> list[Pair]:
+        """The rows, place by place."""
+        return pairs(state, name, upto)
+
+    def rows_of(self, state: S, name: str) -> Sequence[str]:
+        """Variants whose rows are on screen."""
+        return (state.naming.base, name)
+
+    def legend_of(self, state: S, name: str) -> str:
+        """What the rows are."""
+        return _legend(state, name)
 
     def more(self, state: S, name: str) -> Sequence[ipw.Widget]:
         """Sections below these for the variant on screen, drawn now; a page's own class says which."""
@@ -237,9 +256,11 @@ def _legend(state: WordsState, name: str) -> str:
     )
 
 
-def _texts(state: WordsState, name: str, upto: int) -> list[tuple[str, str]]:
+def texts(state: WordsState, rows: Sequence[str], upto: int) -> list[tuple[str, str]]:
+    """The rows of these variants as lines of text."""
     lines = []
-    for row, who in ((state.naming.base, state.naming.base), (name, state.label(name))):
+    for row in rows:
+        who = row if row == state.naming.base else state.label(row)
         text = "".join(t.text for t in state.words.get(row, [])[: upto + 1] if not t.is_end)
         if text:
             lines += [("p", f"{who}: {plain_text(text.strip(' '))}")]

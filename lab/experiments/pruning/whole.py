@@ -19,7 +19,7 @@ from lab.experiments.pruning.stored import KeptCounts
 from lab.models.linear import out_in
 from lab.pruning.mask_bits import kept_per_row
 from lab.pruning.method import Method
-from lab.pruning.rows import Rows, choosing_rows, masked_rows
+from lab.pruning.rows import Rows, choosing_rows, masking_rows
 from lab.pruning.rows_model import SmallerModel, building_smaller
 from lab.pruning.whole_model import GlobalMagnitude, ModuleResult, WholeModel, pruning
 from lab.steps import relay
@@ -125,9 +125,8 @@ def _removing_rows(
         windows=windows or None,
     )
     rows = yield from relay(choosing, lambda share: say(0.7 * share))
-    smaller = yield from relay(building_smaller(setup.model, rows), lambda share: say(0.7 + 0.3 * share))
-    shell = masked_rows(setup.model, rows)
-    yield None
+    smaller = yield from relay(building_smaller(setup.model, rows), lambda share: say(0.7 + 0.2 * share))
+    shell = yield from relay(masking_rows(setup.model, rows), lambda share: say(0.9 + 0.1 * share))
     whole = Whole(shell, scheme, smaller=smaller, rows=rows, ms=(perf_counter() - began) * 1e3)
     yield from _check_rows(setup, whole)
     return whole

@@ -1,0 +1,177 @@
+"""Words, figures and rows of merging."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lab.events.lora import MergeFigures
+from widgets.bar_table import Bar, BarRow
+from widgets.experiment import Table
+from widgets.format import NOTHING, format_ms, format_number, format_ratio
+from widgets.lora.state import LoraState
+from widgets.numbers import capital, number, percent
+from widgets.token_text import plain_text
+
+NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+WORST = 0.5
+"""From this share on a merge has lost what it was for."""
+
+
+def name_of(kind: str) -> str:
+    """A kind of base as the page writes it: "int4, re-quantized"."""
+    first, _, rest = plain_text(kind).partition(" ")
+    return f"{NAMES.get(first, first)}{', ' if rest else ''}{rest}"
+
+
+def _finite(found: Sequence[MergeFigures]) -> list[MergeFigures]:
+    return [f for f in found if math.isfinite(f.lost)]
+
+
+def merge_verdict(state: LoraState, found: Sequence[MergeFigures], *, live: bool) -> tuple[str, ...]:
+    """Tone, heading and notes: the kind that loses most, and the first that loses nothing."""
+    finite = _finite(found)
+    if not finite:
+        waiting = live and state.end is None
+        return ("pending", "Merging, and measuring what is left") if waiting else ("none", "Nothing was measured")
+    worst, least = max(finite, key=lambda f: f.lost), min(finite, key=lambda f: f.lost)
+    bad = [name_of(f.kind) for f in found if not f.same_form]
+    if bad:
+        return "bad", "A merged model has another form than the base", f"In {', '.join(bad)}."
+    best = f"{capital(name_of(least.kind))}: {percent(least.lost)} of the update lost."
+    if worst.lost >= 1:
+        return "bad", f"{capital(name_of(worst.kind))}: worse than merging nothing", best, _rounding(worst)
+    if worst.lost >= WORST:
+        return "bad", f"{capital(name_of(worst.kind))}: {percent(worst.lost)} of the update is lost", best
+    tone = "pending" if live and state.end is None else "good"
+    return tone, f"At most {percent(worst.lost)} of the update is lost, in {name_of(worst.kind)}", best
+
+
+def _rounding(worst: MergeFigures) -> str:
+    return (
+        f"There rounding adds an error of {format_ratio(math.sqrt(worst.lost))} the size of the update itself: one "
+        "step of the codes is larger than what was learnt."
+    )
+
+
+def merge_figures(found: Sequence[MergeFigures]) -> list[dict[str, Any]]:
+    """The exact merge's logits, the worst loss, the worst divergence."""
+    first = found[0] if found else None
+    finite = _finite(found)
+    worst = max(finite, key=lambda f: f.lost, default=None)
+    most = max((f for f in found if f.divergence), key=lambda f: f.divergence.kl if f.divergence else 0.0, default=None)
+    return [
+        {
+            "id": "merge_difference",
+            "value": number(first.max_logit_difference) if first else "",
+            "unit": "max |logit difference|",
+            "badge": "MEASURED",
+            "note": f"merged against unmerged, {name_of(first.kind)}" if first else "",
+            "title": "Over the prompt and the base's words, the whole vocabulary: the proof that merging is exact.",
+        },
+        {
+            "id": "merge_lost",
+            "value": percent(worst.lost) if worst else "",
+            "unit": "of the update lost",
+            "badge": "MEASURED",
+            "note": f"at worst, {name_of(worst.kind)}" if worst else "",
+            "title": "|applied − ΔW|² / |ΔW|²: 0 is exact, 100 % as bad as merging nothing.",
+        },
+        {
+            "id": "merge_kl",
+            "value": number(most.divergence.kl) if most and most.divergence else "",
+            "unit": "nats, KL(unmerged ‖ merged)",
+            "badge": "MEASURED",
+            "note": f"at worst, {name_of(most.kind)}" if most else "",
+            "title": "Mean over the positions of held-out text.",
+        },
+    ]
+
+
+def lost_rows(found: Sequence[MergeFigures]) -> list[BarRow]:
+    """One row a kind of base."""
+    rows = []
+    for f in found:
+        d = f.divergence
+        flips = f"{d.flips:,} of {d.positions:,}" if d else NOTHING
+        cells = [
+            percent(f.lost),
+            percent(f.vanished),
+            number(f.max_logit_difference),
+            number(d.kl) if d else NOTHING,
+            flips,
+        ]
+        bars = [Bar(f.lost, 1)] if math.isfinite(f.lost) else []
+        rows.append(BarRow(name_of(f.kind), bars, cells, note="" if bars else "not measured", title=f.base))
+    return rows
+
+
+def base_lines(found: Sequence[MergeFigures]) -> list[str]:
+    """Which base was merged into, one line each; what the figures mean."""
+    lines = [f"{capital(name_of(f.kind))}: merged into {plain_text(f.base)}." for f in found]
+    if found:
+        lines.append(
+            "MEASURED, each beside the same base with the adapter on. Lost: |applied − ΔW|² / |ΔW|². Vanished: "
+            "entries of the update too small to change their weight."
+        )
+    return lines
+
+
+def shape_rows(found: Sequence[MergeFigures]) -> list[BarRow]:
+    """The way back, and the form."""
+    return [
+        BarRow(
+            name_of(f.kind),
+            note="from a backup" if f.restored else "subtracted, rounded again",
+            cells=["yes" if f.restored else "no", "yes" if f.same_form else "no"],
+        )
+        for f in found
+    ]
+
+
+def time_rows(found: Sequence[MergeFigures]) -> list[BarRow]:
+    """Base, unmerged and merged of the kind that was timed."""
+    timed = next((f for f in found if math.isfinite(f.decode_ms)), None)
+    if timed is None:
+        return []
+    rows = (("base", timed.base_decode_ms, 4), ("adapter on", timed.unmerged_decode_ms, 2), ("merged", timed.decode_ms, 3))
+    return [
+        BarRow(name, [Bar(ms, series)], [format_ms(ms), _beside(ms, timed.base_decode_ms)])  # type: ignore[arg-type]
+        for name, ms, series in rows
+        if math.isfinite(ms)
+    ]
+
+
+def _beside(ms: float, base: float) -> str:
+    return f"{format_number(ms / base)} ×" if math.isfinite(base) and base > 0 else NOTHING
+
+
+def time_words(found: Sequence[MergeFigures]) -> str:
+    """What was timed."""
+    timed = next((f for f in found if math.isfinite(f.decode_ms)), None)
+    if timed is None:
+        return ""
+    return (
+        f"MEASURED: medians, {name_of(timed.kind)}. Unmerged, each adapted matrix costs two thin products more; merged, "
+        "nothing is left to add. The other bases hold rounded values in the run's own dtype and run as fast as it."
+    )
+
+
+def merge_table(state: LoraState) -> Table:
+    """Every kind of base."""
+    head = ["kind", "base", "max |logit difference|", "KL, nats", "flips", "positions", "lost", "vanished", "restored"]
+    head += ["same form", "merged ms", "unmerged ms", "base ms"]
+    rows = []
+    for f in state.merges:
+        d = f.divergence
+        measured = [_number(d.kl), d.flips, d.positions] if d else [None, None, None]
+        times = [_number(ms) for ms in (f.decode_ms, f.unmerged_decode_ms, f.base_decode_ms)]
+        flags = ["yes" if flag else "no" for flag in (f.restored, f.same_form)]
+        difference = _number(f.max_logit_difference)
+        rows.append([f.kind, f.base, difference, *measured, _number(f.lost), _number(f.vanished), *flags, *times])
+    return Table("merge", head, rows)
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.5g}") if math.isfinite(value) else None
