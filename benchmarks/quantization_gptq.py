@@ -1,71 +1,30 @@
-"""GPTQ of a whole model beside a published engine, same settings, each in a process of its own.
+"""GPTQ of a whole model beside a published engine; see `benchmarks.published` for what is measured and how.
 
 Settings: 4 bits, symmetric, groups of 64, static groups in activation order, damping 0.01, blocks of 128, calibration
-on so many tokens in windows of 512, one decoder layer after another on already quantized inputs, head dense. Time is
-from the loaded model and the token ids to the quantized weights; memory is the process's peak, and its peak less what
-it held once the model was loaded; ours leaves the dense model as it is and makes the weights beside it, theirs writes
-over it. Grids differ by what each engine has: ours absmax (-7 to 7), theirs -8 to 7.
+on so many tokens in windows of 512, one decoder layer after another on already quantized inputs, head dense. Grids
+differ by what each engine has: ours absmax (-7 to 7), theirs -8 to 7.
 
-The published engine (llm-compressor) pins other versions of transformers than the lab, so that it lives in an
-environment of its own: give that environment's Python. Without it the figures say "not installed".
+Run: python -m benchmarks.quantization_gptq [ENGINE_PYTHON]
 """
 
 from __future__ import annotations
 
 import json
-import os
-import resource
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
-from time import perf_counter
 from typing import Any
 
-WINDOW = 512
-ENGINE = r"""
-import json, os, resource, sys, time
-import torch
-torch.set_num_threads(int(sys.argv[3]))
-def rss():
-    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-try:
-    import llmcompressor
-    import transformers
-    from datasets import Dataset
-    from llmcompressor import oneshot
-    from llmcompressor.modifiers.gptq import GPTQModifier
-except ImportError as error:
-    print("RESULT " + json.dumps({"skipped": f"not installed ({error})"}))
-    sys.exit()
-model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32, local_files_only=True)
-tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1], local_files_only=True)
-windows = json.load(open(sys.argv[2]))
-data = Dataset.from_dict({"input_ids": windows, "attention_mask": [[1] * len(w) for w in windows]})
-weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 64, "actorder": "static"}
-recipe = GPTQModifier(
-    config_groups={"all": {"targets": ["Linear"], "weights": weights}}, ignore=["lm_head"],
-    dampening_frac=0.01, block_size=128,
+from benchmarks.published import arguments, beside, engine, own_run
+
+ENGINE = engine(
+    "from llmcompressor.modifiers.gptq import GPTQModifier",
+    """GPTQModifier(
+    config_groups={"all": {"targets": ["Linear"], "weights": {
+        "num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 64, "actorder": "static",
+    }}},
+    ignore=["lm_head"], dampening_frac=0.01, block_size=128,
+)""",
 )
-held, began = rss(), time.perf_counter()
-oneshot(
-    model=model, tokenizer=tokenizer, dataset=data, recipe=recipe, max_seq_length=512,
-    num_calibration_samples=len(windows),
-)
-seconds = time.perf_counter() - began
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-with torch.no_grad():
-    ids = torch.tensor([json.load(open(sys.argv[4]))])
-    logits = model(input_ids=ids).logits[0, :-1].float()
-    loss = float(torch.nn.functional.cross_entropy(logits, ids[0, 1:]))
-print("RESULT " + json.dumps({
-    "version": f"llmcompressor {llmcompressor.__version__}, transformers {transformers.__version__}, "
-    f"torch {torch.__version__}",
-    "seconds": round(seconds, 2), "peak_mib": round(peak / 2**20), "added_mib": round((peak - held) / 2**20),
-    "held_out_perplexity": round(float(torch.tensor(loss).exp()), 3),
-}))
-"""
 
 
 def run_quantization_gptq(
@@ -77,106 +36,33 @@ def run_quantization_gptq(
     limit_s: float = 1800.0,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Everything that `python -m benchmarks.quantization_gptq` prints, as plain JSON data.
-
-    Args:
-        model: how the model is asked for; "" for the packaged one.
-        tokens: of calibration text.
-        engine_python: the Python of an environment with llm-compressor; "" or one without it: "not installed".
-        limit_s: for each process.
-    """
-    from pydoc_data.topics import topics
-
-    from lab.models.registry import DEFAULT_MODEL, load_model
-
-    loaded = load_model(model or DEFAULT_MODEL, dtype="float32", device="cpu")
-    ids: Any = loaded.tokenizer("\n\n".join(topics[key] for key in sorted(topics)))["input_ids"]
-    windows = [ids[start : start + WINDOW] for start in range(0, tokens, WINDOW)]
-    held_out = ids[tokens + WINDOW : tokens + 3 * WINDOW]
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        calibration, rest = Path(folder, "windows.json"), Path(folder, "held_out.json")
-        calibration.write_text(json.dumps(windows))
-        rest.write_text(json.dumps(held_out))
-        directory = str(Path(folder, "model"))
-        loaded.model.save_pretrained(directory)
-        loaded.tokenizer.save_pretrained(directory)
-        del loaded
-        arguments = [directory, str(calibration), str(threads), str(rest)]
-        say("ours")
-        results["ours"] = _process([sys.executable, "-m", "benchmarks.quantization_gptq", "--one", *arguments], limit_s)
-        say("llm-compressor")
-        results["llm-compressor"] = (
-            _process([engine_python, "-c", ENGINE, *arguments], limit_s)
-            if engine_python
-            else {"skipped": "not installed (no Python of an environment with it was given)"}
-        )
-    ours, theirs = (results[name].get("seconds") for name in ("ours", "llm-compressor"))
-    return {
-        "benchmark": "quantization_gptq",
-        "settings": {"bits": 4, "group_size": 64, "act_order": "static", "damping": 0.01, "block": 128},
-        "calibration_tokens": sum(map(len, windows)),
-        "threads": threads,
-        "results": results,
-        "times_as_fast": round(theirs / ours, 2) if ours and theirs else None,
-    }
+    """Everything that the command prints, as plain JSON data; arguments as of `benchmarks.published.beside`."""
+    found = beside(
+        "benchmarks.quantization_gptq",
+        ENGINE,
+        model=model,
+        tokens=tokens,
+        threads=threads,
+        engine_python=engine_python,
+        limit_s=limit_s,
+        say=say,
+    )
+    settings = {"bits": 4, "group_size": 64, "act_order": "static", "damping": 0.01, "block": 128}
+    return {"benchmark": "quantization_gptq", "settings": settings, **found}
 
 
-def _process(command: list[str], limit_s: float) -> dict[str, Any]:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False, env=environment)
-    except subprocess.TimeoutExpired:
-        return {"skipped": f"took longer than {limit_s:g} s"}
-    except OSError as error:
-        return {"skipped": f"could not be started ({error.strerror})"}
-    for line in done.stdout.splitlines():
-        if line.startswith("RESULT "):
-            found: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
-            return found
-    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    return {"skipped": f"failed: {last[:300]}"}
-
-
-def one(directory: str, calibration: str, threads: str, held_out: str) -> None:
-    """Our own run, in a process of its own; prints one line."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
+def _quantized(model: Any, windows: list[list[int]]) -> tuple[Any, dict[str, Any]]:
     from lab.quantization.gptq import Gptq
     from lab.quantization.grid import Grid
     from lab.quantization.whole_model import quantize_model
 
-    torch.set_num_threads(int(threads))
-    model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, local_files_only=True)
-    windows = json.loads(Path(calibration).read_text())
-    held, began = _resident(), perf_counter()
     whole = quantize_model(model, Gptq(Grid(4, "absmax", 64)), windows=windows)
-    seconds = perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    with torch.no_grad():
-        ids = torch.tensor([json.loads(Path(held_out).read_text())])
-        logits = whole.shell(input_ids=ids).logits[0, :-1].float()
-        loss = torch.nn.functional.cross_entropy(logits, ids[0, 1:])
-    result = {
-        "version": f"torch {torch.__version__}",
-        "seconds": round(seconds, 2),
-        "peak_mib": round(peak / 2**20),
-        "added_mib": round((peak - held) / 2**20),
-        "held_out_perplexity": round(float(loss.exp()), 3),
-        "bits_per_weight": whole.bits_per_weight,
-    }
-    print("RESULT " + json.dumps(result))
-
-
-def _resident() -> int:
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)
+    return whole.shell, {"bits_per_weight": whole.bits_per_weight}
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
-        one(*sys.argv[2:6])
+        own_run(sys.argv[2:6], _quantized)
     else:
-        print(json.dumps(run_quantization_gptq(engine_python=sys.argv[1] if sys.argv[1:] else ""), indent=2))
+        given = arguments(__doc__)
+        print(json.dumps(run_quantization_gptq(**vars(given)), indent=2))

@@ -23,6 +23,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "beam_shelf": ("token_text",),
     "beam_tree": ("token_text", "picture", "beam_layout", "beam_words", "beam_chips"),
     "controls": ("fields",),
+    "equations": ("picture", "dom_picture"),
     "histogram_rows": ("picture", "dom_picture"),
     "mask_view": ("picture", "mask_draw"),
     "round_rows": ("picture", "dom_picture"),

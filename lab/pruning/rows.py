@@ -132,8 +132,7 @@ def masking_rows(model: nn.Module, rows: Rows) -> Generator[float, None, nn.Modu
     Yields the share done, after each layer.
     """
     shell = make_shell(model)
-    done = 0
-    for layer in rows.layers:
+    for done, layer in enumerate(rows.layers, 1):
         parts = layer.parts
         columns = {parts.down: layer.channels}
         if parts.o:
@@ -145,7 +144,6 @@ def masking_rows(model: nn.Module, rows: Rows) -> Generator[float, None, nn.Modu
                 values = torch.zeros_like(weight)
                 values[:, kept] = weight[:, kept]
                 set_weight(module, values)
-        done += 1
         yield done / len(rows.layers)
     return shell
 

@@ -100,7 +100,9 @@ def _short(text: str) -> str:
 def held_out_words(data: TrainingData) -> str:
     """What the held-out split is for, or why there is none."""
     if not data.heldout_examples:
-        return "With fewer than 12 prompts none is held out: the last step is kept, and nobody can tell learning by heart."
+        return (
+            "With fewer than 12 prompts none is held out: the last step is kept, and nobody can tell learning by heart."
+        )
     return "The adapter kept is the one with the least loss on the held-out lines."
 
 

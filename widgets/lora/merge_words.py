@@ -135,7 +135,11 @@ def time_rows(found: Sequence[MergeFigures]) -> list[BarRow]:
     timed = next((f for f in found if math.isfinite(f.decode_ms)), None)
     if timed is None:
         return []
-    rows = (("base", timed.base_decode_ms, 4), ("adapter on", timed.unmerged_decode_ms, 2), ("merged", timed.decode_ms, 3))
+    rows = (
+        ("base", timed.base_decode_ms, 4),
+        ("adapter on", timed.unmerged_decode_ms, 2),
+        ("merged", timed.decode_ms, 3),
+    )
     return [
         BarRow(name, [Bar(ms, series)], [format_ms(ms), _beside(ms, timed.base_decode_ms)])  # type: ignore[arg-type]
         for name, ms, series in rows

@@ -15,8 +15,11 @@ _END = "_max_logit_difference"
 def differences(state: LoraState) -> list[tuple[str, float]]:
     """For each adapter that the proof names: max |logit difference|, merged against unmerged."""
     detail = state.proof.detail if state.proof else {}
-    return [(key.removesuffix(_END), value) for key in detail if key.endswith(_END) and _of_merge(key, detail)
-            and (value := _float(detail.get(key))) is not None]
+    return [
+        (key.removesuffix(_END), value)
+        for key in detail
+        if key.endswith(_END) and _of_merge(key, detail) and (value := _float(detail.get(key))) is not None
+    ]
 
 
 def _of_merge(key: str, detail: dict[str, Any]) -> bool:

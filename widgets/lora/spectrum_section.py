@@ -128,7 +128,10 @@ class SpectrumSection(Section[LoraState]):
             empty="Nothing is lost: all are kept." if keep == spectra.rank else "",
         )
         self._caption.say(
-            ("p", f"MEASURED: singular values of {spectra.titles[at]} in colour, of all others in grey. DERIVED: losses.")
+            (
+                "p",
+                f"MEASURED: singular values of {spectra.titles[at]} in colour, of all others in grey. DERIVED: losses.",
+            )
         )
         if not live:
             self._table.show(spectrum_table(name, spectra))

@@ -62,12 +62,11 @@ class SwapSection(Section[LoraState]):
 
 def swap_row(row: SwapRow) -> BarRow:
     """One prompt with one adapter on."""
-    again = {None: "", True: "the same words", False: "other words"}[row.same_again]
+    again = {None: "", True: "✓ equal", False: "✕ other words"}[row.same_again]
     return BarRow(
         label=plain_text(row.adapter) or "base",
         note=plain_text(row.text.strip()).replace("\n", " ↵ ") or "∅",
         cells=[format_ms(row.switch_ms), format_bytes(row.bytes) if row.adapter else "none", again],
-        kind={None: "", True: "accepted", False: "rejected"}[row.same_again],
     )
 
 
