@@ -11,8 +11,14 @@ from widgets.view import View
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix or a row in brackets, its name above it; `mark` sets off a result."""
+    """A matrix or a row in brackets.
 
+    Attributes:
+        sign: what stands before it, "+" or "="; they stay together where a line wraps.
+        name: above it. mark: it is a result.
+    """
+
+    sign: str
     rows: Sequence[Sequence[str]]
     name: str = ""
     mark: bool = False
@@ -20,10 +26,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Line:
-    """One line: its name, and matrices and signs from left to right."""
+    """One line: its name, and matrices from left to right."""
 
     title: str
-    parts: Sequence[Matrix | str]
+    parts: Sequence[Matrix]
 
 
 class Equations(View):
@@ -48,7 +54,5 @@ class Equations(View):
         )
 
 
-def _part(part: Matrix | str) -> Any:
-    if isinstance(part, str):
-        return part
-    return {"rows": [list(row) for row in part.rows], "name": part.name, "mark": part.mark}
+def _part(part: Matrix) -> dict[str, Any]:
+    return {"sign": part.sign, "rows": [list(row) for row in part.rows], "name": part.name, "mark": part.mark}

@@ -15,10 +15,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lab.errors import BadInput, NotFound, shown
+from lab.errors import BadInput, ModelError, NotFound, shown
 from lab.models.linear import in_features, is_linear, out_in
 
 MAX_RANK = 1024
+MAX_ALPHA = 1e6
+"""Largest absolute value."""
+LEAST_EFFECT = 1e-6
+"""|dW| / |W| (Frobenius) up to which an update counts as none: fp32 itself rounds to about 1e-7."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class LoraConfig:
 
     Args:
         rank: r, 1 to 1024; of a module with fewer rows or columns it only wastes memory, and is allowed.
-        alpha: scaling constant, any finite number.
+        alpha: scaling constant, -1e6 to 1e6.
         targets: names of modules or the ends of such names ("q_proj", "mlp.up_proj", "lm_head").
         rslora: s = alpha / sqrt(r) instead of alpha / r.
 
@@ -43,8 +47,12 @@ class LoraConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or isinstance(self.rank, bool) or not 1 <= self.rank <= MAX_RANK:
             raise BadInput(f"The rank {shown(self.rank)} is not in 1 to {MAX_RANK}.", remedy="8 is usual.")
-        if isinstance(self.alpha, bool) or not isinstance(self.alpha, int | float) or not math.isfinite(self.alpha):
-            raise BadInput(f"Alpha {shown(self.alpha)} is no finite number.", remedy="Twice the rank is usual.")
+        number = isinstance(self.alpha, int | float) and not isinstance(self.alpha, bool)
+        if not number or not -MAX_ALPHA <= self.alpha <= MAX_ALPHA:  # no isfinite: an int may be beyond any float
+            raise BadInput(
+                f"Alpha {shown(self.alpha)} is no number from {-MAX_ALPHA:,.0f} to {MAX_ALPHA:,.0f}.",
+                remedy="Twice the rank is usual.",
+            )
         if not self.targets or not all(isinstance(target, str) and target for target in self.targets):
             raise BadInput(f"The targets {shown(self.targets)} name no module.", remedy="For instance q_proj, v_proj.")
 
@@ -127,9 +135,20 @@ class Adapter:
         return sum(t.numel() * t.element_size() for pair in self.tensors.values() for t in pair)
 
     def delta(self, module: str, factor: float = 1.0) -> Tensor:
-        """(out, in) fp32: factor s B A, the update of one module's weight."""
+        """(out, in) fp32: factor s B A, the update of one module's weight.
+
+        Raises:
+            ModelError: it is not finite, as with factors of 1e30 each.
+        """
         a, b = self.tensors[module]
-        return (b @ a) * (self.scale(module) * factor)
+        found = (b @ a) * (self.scale(module) * factor)
+        # A sum is finite only if all are, or by overflow; so only a suspect is looked at closely.
+        if not bool(torch.isfinite(found.sum())) and not bool(torch.isfinite(found).all()):
+            raise ModelError(
+                f"The update of {module} by the adapter {shown(self.name)} is not finite: its factors are too large.",
+                remedy="Train the adapter again, or copy it again.",
+            )
+        return found
 
 
 def scale_of(rank: int, alpha: float, rslora: bool = False) -> float:
@@ -255,13 +274,26 @@ def effectless(adapter: Adapter, model: nn.Module) -> str:
         return "A is zero in all of its modules"
     if not any(adapter.scale(name) for name in adapter.tensors):
         return "its scale is zero"
-    if not any(adapter.scale(n) and bool((b.abs().amax(0) * a.abs().amax(1)).any()) for n, (a, b) in _items(adapter)):
+    largest = 0.0
+    for name in adapter.tensors:
+        share = _effect(adapter, name, model.get_submodule(name))
+        if not share <= LEAST_EFFECT:
+            return ""
+        largest = max(largest, share)
+    if not largest:
         return "B A is zero in all of its modules"
-    return ""
+    return f"|dW| is at most {largest:.1g} of |W| in all of its modules: its factors cancel, or are too small"
 
 
-def _items(adapter: Adapter) -> list[tuple[str, Factors]]:
-    return list(adapter.tensors.items())
+def _effect(adapter: Adapter, name: str, module: nn.Module) -> float:
+    """|dW| / |W|; where there is no plain weight, |dW| / (|s| |B| |A|), which is small where the factors cancel."""
+    scale, (a, b) = abs(adapter.scale(name)), adapter.tensors[name]
+    left, right = b.double(), a.double()
+    size = scale * float((left @ right).norm())
+    whole = float(out_in(module).float().norm()) if is_linear(module) else scale * float(left.norm() * right.norm())
+    if not size or not whole:
+        return math.inf if size else 0.0
+    return size / whole
 
 
 def _fits(name: str, target: str) -> bool:

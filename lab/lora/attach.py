@@ -229,10 +229,10 @@ def checked_factor(factor: float) -> float:
     Raises:
         BadInput: it is outside.
     """
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or not math.isfinite(factor):
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or factor != factor:
         raise BadInput(f"The factor {shown(factor)} is no number.", remedy=f"Choose 0 to {MAX_FACTOR:g}.")
-    if not 0 <= factor <= MAX_FACTOR:
-        raise BadInput(f"The factor {factor:g} is not in 0 to {MAX_FACTOR:g}.", remedy="1 is the adapter as trained.")
+    if not 0 <= factor <= MAX_FACTOR:  # an int may be beyond any float
+        raise BadInput(f"The factor {shown(factor)} is not in 0 to {MAX_FACTOR:g}.", remedy="1 is the adapter as trained.")
     return float(factor)
 
 

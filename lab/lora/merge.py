@@ -6,7 +6,7 @@ the update instead would leave rounding errors behind (in fp32 about 1e-8 a cycl
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,7 @@ class MergedShell:
     def __init__(self, shell: nn.Module) -> None:
         self.shell = shell
         self._facts: MergeFacts | None = None
+        self._begun = ""
         self._backup: dict[str, nn.Parameter] = {}
         self._ties: list[tuple[Any, Any]] = []
         self._refuse_attached()
@@ -80,6 +81,8 @@ class MergedShell:
     def merging(self, adapter: Adapter, factor: float = 1.0) -> Generator[float, None, MergeFacts]:
         """The same, pausing after each module; yields the share done. Nothing has changed until the last pause.
 
+        From its first step to its end, or until it is closed, no other merge can begin here.
+
         Raises:
             BadInput, ModelError: see `merge`.
         """
@@ -89,6 +92,18 @@ class MergedShell:
                 f"The adapter {shown(self._facts.adapter)} is merged already.",
                 remedy="Unmerge it first: merging twice would add an update twice.",
             )
+        if self._begun:
+            raise BadInput(f"The adapter {self._begun} is being merged now.", remedy="Wait for its end, or close it.")
+        self._begun = shown(adapter.name)
+        try:
+            return (yield from self._merging(adapter, factor))
+        except BaseException:
+            self._restore()
+            raise
+        finally:
+            self._begun = ""
+
+    def _merging(self, adapter: Adapter, factor: float) -> Generator[float, None, MergeFacts]:
         self._refuse_attached()
         reason = misfit(adapter, self.shell)
         if reason:
@@ -129,20 +144,21 @@ class MergedShell:
         """
         if self._facts is None:
             raise BadInput("No adapter is merged.", remedy="Merge one first.")
+        name = self._facts.adapter
+        self._restore()
+        return name
+
+    def _restore(self) -> None:
         for name, weight in self._backup.items():
             self.shell.get_submodule(name).weight = weight
         for config, value in self._ties:
             config.tie_word_embeddings = value
-        name = self._facts.adapter
         self._backup.clear()
         self._ties.clear()
         self._facts = None
-        return name
 
     def _untie(self, modules: dict[str, nn.Module]) -> None:
-        head, getter = output_head(self.shell), getattr(self.shell, "get_input_embeddings", None)
-        embedding = getattr(getter() if getter is not None else None, "weight", None)
-        if head is None or not any(head is module for module in modules.values()) or head.weight is not embedding:
+        if not tied_head(self.shell, modules):
             return
         config: Any = getattr(self.shell, "config", None)
         parts = [] if config is None else [config, config.get_text_config()]
@@ -156,11 +172,31 @@ class MergedShell:
             )
 
 
+def tied_head(model: nn.Module, modules: Iterable[str]) -> bool:
+    """Whether the output head is one of `modules` and has the embedding's own weight."""
+    head, getter = output_head(model), getattr(model, "get_input_embeddings", None)
+    embedding = getattr(getter() if getter is not None else None, "weight", None)
+    if head is None or embedding is None or head.weight is not embedding:
+        return False
+    return any(model.get_submodule(name) is head for name in modules)
+
+
 def merged_weight(module: nn.Module, adapter: Adapter, name: str, factor: float = 1.0) -> Tensor:
-    """(out, in) in the weight's dtype: W + factor s B A, added in fp32 and rounded once."""
+    """(out, in) in the weight's dtype: W + factor s B A, added in fp32 and rounded once.
+
+    Raises:
+        ModelError: the update or the sum is not finite in that dtype; the module is named.
+    """
     weight = out_in(module)
     with torch.inference_mode(False), torch.no_grad():
-        return (weight.float() + adapter.delta(name, factor).to(weight.device)).to(weight.dtype)
+        merged = (weight.float() + adapter.delta(name, factor).to(weight.device)).to(weight.dtype)
+    if not bool(torch.isfinite(merged.sum(dtype=torch.float32))) and not bool(torch.isfinite(merged).all()):
+        kind = str(weight.dtype).removeprefix("torch.")
+        raise ModelError(
+            f"{name} with the update of the adapter {shown(adapter.name)} is not finite in {kind}.",
+            remedy="Leave the adapter unmerged, or merge with a smaller factor.",
+        )
+    return merged
 
 
 def difference_in_kind(base: nn.Module, other: nn.Module) -> str:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lab.errors import BadInput, ModelError, shown
 from lab.lora.adapter import Adapter, LoraConfig
+from lab.lora.regular import read_regular
 
 CONFIG = "adapter_config.json"
 MAX_CONFIG_BYTES = 1 << 20
-MAX_PATTERNS = 10_000
+MAX_PATTERNS = 1_000
+MAX_TARGETS = 10_000
 
 _HARMLESS = {
     "auto_mapping", "base_model_name_or_path", "exclude_modules", "fan_in_fan_out", "inference_mode", "layers_pattern",
@@ -48,7 +51,9 @@ _CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Initializations that also change the base's weights: the factors alone are not the difference."""
 
 _TASKS = (None, "CAUSAL_LM")
-_LITERAL = re.compile(r"\^?[A-Za-z0-9_.\\-]{1,200}\$?")
+_LITERAL = re.compile(r"\^?(?:[A-Za-z0-9_.-]|\\\.){1,200}\$?")
+"""A name or the end of one; its dots may be written as `\\.`, and it may be tied to the ends of the name."""
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -72,13 +77,27 @@ class PeftConfig:
     model_id: str
     transposed: bool
 
-    def rank_of(self, module: str) -> int:
-        """r of one module."""
-        return int(_first(self.ranks, module, self.rank))
+    def ranks_of(self, modules: Collection[str]) -> dict[str, int]:
+        """r of each module.
 
-    def alpha_of(self, module: str) -> float:
-        """Alpha of one module."""
-        return float(_first(self.alphas, module, self.alpha))
+        Raises:
+            BadInput: a key of `rank_pattern` that fits none of them.
+        """
+        return _each("rank_pattern", self.ranks, modules, self.rank)
+
+    def alphas_of(self, modules: Collection[str]) -> dict[str, float]:
+        """Alpha of each module.
+
+        Raises:
+            BadInput: a key of `alpha_pattern` that fits none of them.
+        """
+        return {name: float(alpha) for name, alpha in _each("alpha_pattern", self.alphas, modules, self.alpha).items()}
+
+    def unmet_targets(self, modules: Collection[str]) -> list[str]:
+        """Those of `targets` that are neither a module's name nor the end of one."""
+        most = max((target.count(".") for target in self.targets), default=0)
+        ends = {end for module in modules for end in name_ends(module, most)}
+        return [target for target in self.targets if target not in ends]
 
 
 def read_peft_config(directory: Path) -> PeftConfig:
@@ -89,9 +108,10 @@ def read_peft_config(directory: Path) -> PeftConfig:
     """
     name, path = directory.name or "the root directory", directory / CONFIG
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
+        text = read_regular(path, MAX_CONFIG_BYTES)
+        if text is None:
             raise ModelError(f"The {CONFIG} of {name} has more than {MAX_CONFIG_BYTES >> 20} MiB.", remedy=_AGAIN)
-        raw: Any = json.loads(path.read_text(encoding="utf-8"))
+        raw: Any = json.loads(text.decode("utf-8"))
     except FileNotFoundError:
         raise ModelError(
             f"{name} is no adapter: it holds no {CONFIG}.", remedy="Point to a directory that peft or the lab wrote."
@@ -108,10 +128,18 @@ def read_peft_config(directory: Path) -> PeftConfig:
 
 
 def peft_config(adapter: Adapter) -> dict[str, Any]:
-    """The config that peft reads for `adapter`. Targets are written so that they fit the adapter's modules alone."""
+    """The config that peft reads for `adapter`. Targets are written so that they fit the adapter's modules alone.
+
+    Raises:
+        BadInput: more modules, or more ranks or alphas of their own, than would be read again.
+    """
     config = adapter.config
     ranks = {name: a.shape[0] for name, (a, _) in adapter.tensors.items() if a.shape[0] != config.rank}
     alphas = {name: alpha for name, alpha in adapter.alphas.items() if alpha != config.alpha}
+    limits = ((adapter.tensors, MAX_TARGETS), (ranks, MAX_PATTERNS), (alphas, MAX_PATTERNS))
+    for what, (found, most) in zip(("modules", "ranks of their own", "alphas of their own"), limits, strict=True):
+        if len(found) > most:
+            raise BadInput(f"The adapter has {len(found):,} {what}; at most {most:,} are kept.", remedy="Adapt fewer.")
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -187,6 +215,8 @@ def _targets(value: Any) -> tuple[str, ...]:
         return ()  # a pattern, or peft's own choice for the architecture: the tensors say which modules it fitted
     if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
         raise BadInput(f"target_modules is {shown(value)}, no list of names.")
+    if len(value) > MAX_TARGETS:
+        raise BadInput(f"target_modules has {len(value):,} names; at most {MAX_TARGETS:,} are read.")
     return tuple(dict.fromkeys(value))
 
 
@@ -194,23 +224,49 @@ def _patterns(key: str, value: Any) -> dict[str, Any]:
     """A pattern's names. peft takes any regular expression; here only names, or their ends, are taken."""
     if value is None:
         return {}
-    if not isinstance(value, dict) or len(value) > MAX_PATTERNS:
-        raise BadInput(f"{key} is {shown(value)}, no object of at most {MAX_PATTERNS:,} names.")
+    if not isinstance(value, dict):
+        raise BadInput(f"{key} is {shown(value)}, no object of names.")
+    if len(value) > MAX_PATTERNS:
+        raise BadInput(f"{key} has {len(value):,} names; at most {MAX_PATTERNS:,} are read.")
     for name in value:
         if not _LITERAL.fullmatch(name):
             raise BadInput(
-                f"{key} has the pattern {shown(name)}; only module names are taken.", remedy="Write whole names there."
+                f"{key} has the pattern {shown(name)}; only module names are taken, no regular expressions.",
+                remedy="Write a name of each module there; a backslash may stand before a dot only.",
             )
     return value
 
 
-def _first(patterns: dict[str, Any], module: str, otherwise: Any) -> Any:
-    """As peft does: the first key that is the module's name or the end of it after a dot."""
-    for key, value in patterns.items():
-        name = key.removesuffix("$").replace("\\", "")
-        if module == name.removeprefix("^") or (not name.startswith("^") and module.endswith(f".{name}")):
-            return value
-    return otherwise
+def _each(key: str, patterns: dict[str, V], modules: Collection[str], otherwise: V) -> dict[str, V]:
+    """As peft does: of each module that of the first pattern that is its name or the end of it after a dot."""
+    if not patterns:
+        return dict.fromkeys(modules, otherwise)
+    names = [pattern.removesuffix("$").replace("\\.", ".") for pattern in patterns]
+    values = list(patterns.values())
+    places: dict[str, int] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, place)
+    most = max(name.count(".") for name in names)
+    fitted: set[str] = set()
+    found = {}
+    for module in modules:
+        fitting = [end for end in (f"^{module}", *name_ends(module, most)) if end in places]
+        fitted.update(fitting)
+        found[module] = values[min(places[end] for end in fitting)] if fitting else otherwise
+    for pattern, name in zip(patterns, names, strict=True):
+        if name not in fitted:
+            raise BadInput(f"{key} has {shown(pattern)}, which fits none of its modules.", remedy="Take it out.")
+    return found
+
+
+def name_ends(name: str, dots: int) -> Iterator[str]:
+    """The ends of a module's name that begin at one of its parts, the shortest first, with at most so many dots."""
+    start = len(name)
+    for _ in range(dots + 1):
+        start = name.rfind(".", 0, start)
+        yield name[start + 1 :]
+        if start < 0:
+            return
 
 
 def _anchored(name: str) -> str:

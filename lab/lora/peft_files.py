@@ -17,14 +17,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lab.errors import ModelError, shown
+from lab.errors import BadInput, ModelError, shown
 from lab.lora.adapter import MAX_RANK, Adapter, BaseFacts, Factors, LoraConfig
-from lab.lora.peft_config import CONFIG, PeftConfig, peft_config, read_peft_config
+from lab.lora.attach import MAX_FACTOR
+from lab.lora.peft_config import CONFIG, MAX_TARGETS, PeftConfig, peft_config, read_peft_config
+from lab.lora.regular import MAX_WEIGHT_BYTES
 from lab.models.atomic import build_directory, check_out
 from lab.models.weights import StoredTensor, read_header
 
 WEIGHTS = "adapter_model.safetensors"
-MAX_BYTES = 2 << 30
 MAX_TENSORS = 100_000
 MAX_SIDE = 10_000_000
 """Rows or columns of a matrix."""
@@ -63,10 +64,11 @@ def read_adapter(directory: Path, *, name: str = "") -> Adapter:
     if not file.is_file():
         raise _no_weights(directory, label)
     size = file.stat().st_size
-    if size > MAX_BYTES:
-        raise ModelError(f"{WEIGHTS} has {size:,} bytes; at most {MAX_BYTES:,} are read.", remedy=_AGAIN)
+    if size > MAX_WEIGHT_BYTES:
+        raise ModelError(f"{WEIGHTS} has {size:,} bytes; at most {MAX_WEIGHT_BYTES:,} are read.", remedy=_AGAIN)
     stored = read_header(file)
-    modules = _paired(label, stored, config)
+    modules = _paired(label, stored)
+    alphas = _settled(label, modules, config)
     try:
         with safe_open(str(file), framework="pt") as opened:
             told = _told(opened.metadata())
@@ -78,14 +80,15 @@ def read_adapter(directory: Path, *, name: str = "") -> Adapter:
         raise ModelError(f"{WEIGHTS} of {label} cannot be read: {str(error)[:200]}", remedy=_AGAIN) from None
     shapes = {module: (b.shape[0], a.shape[1]) for module, (a, b) in tensors.items()}
     targets = told["targets"] or config.targets or tuple(dict.fromkeys(m.rpartition(".")[2] for m in tensors))
-    alphas = {m: config.alpha_of(m) for m in tensors if config.alpha_of(m) != config.alpha}
-    return Adapter(
+    adapter = Adapter(
         name=name or told["name"] or label,
         config=LoraConfig(config.rank, config.alpha, targets, config.rslora),
         tensors=tensors,
         base=BaseFacts(config.model_id, shapes, told["vocabulary"], told["weight_hash"], config.transposed),
         alphas=alphas,
     )
+    _refuse_overflow(adapter)
+    return adapter
 
 
 def write_adapter(adapter: Adapter, out: Path, *, card: str = "") -> Path:
@@ -129,8 +132,11 @@ def write_adapter(adapter: Adapter, out: Path, *, card: str = "") -> Path:
         ) from None
 
 
-def _paired(label: str, stored: list[StoredTensor], config: PeftConfig) -> dict[str, tuple[StoredTensor, StoredTensor]]:
-    """A and B of each module, checked against each other and against the config."""
+Pairs = dict[str, tuple[StoredTensor, StoredTensor]]
+
+
+def _paired(label: str, stored: list[StoredTensor]) -> Pairs:
+    """A and B of each module."""
     if len(stored) > MAX_TENSORS:
         raise ModelError(f"{WEIGHTS} of {label} holds {len(stored):,} tensors.", remedy=_AGAIN)
     found: dict[str, dict[str, StoredTensor]] = {}
@@ -146,26 +152,40 @@ def _paired(label: str, stored: list[StoredTensor], config: PeftConfig) -> dict[
         found.setdefault(match[1], {})[match[2]] = tensor
     if not found:
         raise ModelError(f"{WEIGHTS} of {label} holds no tensor: it adapts nothing.", remedy=_AGAIN)
-    pairs = {}
     for module, parts in found.items():
         if len(parts) < 2:
             raise ModelError(f"{label} lacks one of the factors of {shown(module)}.", remedy=_AGAIN)
-        a, b = parts["A"], parts["B"]
-        rank = config.rank_of(module)
+    return {module: (parts["A"], parts["B"]) for module, parts in found.items()}
+
+
+def _settled(label: str, pairs: Pairs, config: PeftConfig) -> dict[str, float]:
+    """Check the factors against each other and against the config; the alphas that are not the config's."""
+    try:
+        ranks, alphas = config.ranks_of(pairs), config.alphas_of(pairs)
+    except BadInput as error:
+        raise ModelError(f"The {CONFIG} of {label}: {error.message}", remedy=error.remedy or _AGAIN) from None
+    for module, (a, b) in pairs.items():
+        rank = ranks[module]
         if a.shape[0] != b.shape[1] or a.shape[0] != rank or rank > MAX_RANK:
             raise ModelError(
                 f"{shown(module)} of {label} has the factors {list(a.shape)} and {list(b.shape)}, "
                 f"and its config says rank {rank}.",
                 remedy=_AGAIN,
             )
-        pairs[module] = a, b
-    for target in config.targets:
-        if not any(module == target or module.endswith(f".{target}") for module in pairs):
-            raise ModelError(
-                f"{label} names the target {shown(target)}, but holds no factors for it.",
-                remedy="Copy it again, or take the name out of its target_modules.",
-            )
-    return pairs
+    for target in config.unmet_targets(pairs)[:1]:
+        raise ModelError(
+            f"{label} names the target {shown(target)}, but holds no factors for it.",
+            remedy="Copy it again, or take the name out of its target_modules.",
+        )
+    return {module: alpha for module, alpha in alphas.items() if alpha != config.alpha}
+
+
+def _refuse_overflow(adapter: Adapter) -> None:
+    """Refuse factors whose product is beyond fp32; computed only where their largest values leave that open."""
+    for module, (a, b) in adapter.tensors.items():
+        bound = a.shape[0] * float(a.abs().max()) * float(b.abs().max())
+        if bound * max(1.0, MAX_FACTOR * abs(adapter.scale(module))) > torch.finfo(torch.float32).max / 2:
+            adapter.delta(module, MAX_FACTOR)
 
 
 def _factor(tensor: Tensor, name: str) -> Tensor:
@@ -183,7 +203,7 @@ def _told(metadata: dict[str, str] | None) -> dict[str, Any]:
         raw = {}
     raw = raw if isinstance(raw, dict) else {}
     name, vocabulary, digest, targets = (raw.get(key) for key in ("name", "vocabulary", "weight_hash", "targets"))
-    names = isinstance(targets, list) and all(isinstance(target, str) and target for target in targets)
+    names = isinstance(targets, list) and len(targets) <= MAX_TARGETS and all(isinstance(t, str) and t for t in targets)
     return {
         "name": name if isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable() else "",
         "vocabulary": vocabulary if type(vocabulary) is int and 0 < vocabulary <= MAX_SIDE else None,

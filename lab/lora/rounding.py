@@ -18,7 +18,8 @@ from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput, ModelError, shown
 from lab.lora.adapter import Adapter, misfit
 from lab.lora.attach import checked_factor
-from lab.models.linear import is_linear, out_in, set_weight
+from lab.lora.merge import tied_head
+from lab.models.linear import is_linear, out_in, say_untied, set_weight
 from lab.models.shell import make_shell
 from lab.quantization.method import Method
 
@@ -174,7 +175,7 @@ def merging_rounded(
 
     Args:
         model: dense; not changed. A quantized model's shell of dequantized weights may be given as well.
-        base: "rounded": R(R(W) + dW); "original": R(W + dW).
+        base: "rounded": R(R(W) + dW); "original": R(W + dW). A head tied to the embedding gets its own weight.
         factor: 0 to 2, times the adapter's own scale.
 
     Raises:
@@ -196,6 +197,9 @@ def merging_rounded(
 
 def _merging(model: nn.Module, adapter: Adapter, rounder: Rounder, base: Base, factor: float) -> Merging:
     unmerged, merged = make_shell(model), make_shell(model)
+    if tied_head(model, adapter.tensors):
+        for shell in (unmerged, merged):
+            say_untied(shell)
     results = []
     steps = 2 * len(adapter.tensors)
     for index, name in enumerate(adapter.tensors):

@@ -111,12 +111,23 @@ def _is_json(row: str) -> bool:
 
 
 def _from_json(row: str, number: int) -> tuple[str, str]:
+    twice: list[str] = []
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice.append(next(key for key in keys if keys.count(key) > 1))
+        return made
+
     try:
-        body: Any = json.loads(row)
+        body: Any = json.loads(row, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         if ARROW in row:
             return _from_arrow(row, number)
         raise BadInput(f"Line {number} is no JSON object: {str(error)[:80]}.", remedy=REMEDY) from None
+    if twice:
+        raise BadInput(f"Line {number} has the key {shown(twice[0])} more than once.", remedy=REMEDY)
     if not isinstance(body, dict) or set(body) != {"prompt", "completion"}:
         raise BadInput(f"Line {number} has the keys {shown(sorted(map(str, body)))}.", remedy=REMEDY)
     for key, value in body.items():

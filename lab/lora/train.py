@@ -52,7 +52,8 @@ class Training:
         self._tree = True
         self._sound = self._pass.values.clone()
         self._done = 0
-        self._best: tuple[int, float, Tensor] | None = None  # after which step, its held-out loss, the factors
+        self._least = math.inf  # of the held-out losses so far, the base's among them
+        self._best: tuple[int, float, Tensor] | None = None  # of those after a step: which, its loss, the factors
         self._before: float | None = None
         self._loss: float | None = None
         self._ended: Ended = "stopped"
@@ -79,11 +80,13 @@ class Training:
 
     def trained(self) -> Trained:
         """What is kept so far."""
-        if self._best is not None and (self._best[0] or not self._done):
-            step, loss, values = self._best[0], self._best[1], self._best[2]
+        if self._best is not None:  # the base may be better still: what was learnt is wanted all the same
+            step, loss, values = self._best
+        elif not self._done:
+            step, loss, values = 0, self._before, self._pass.values
         elif self._ended == "not_finite":
             step, loss, values = max(self._done - 1, 0), None, self._sound
-        else:  # the base may have been the best so far: who stops early wants what was learnt all the same
+        else:
             step, loss, values = self._done, None, self._pass.values
         tensors = {
             name: Factors(a.cpu().clone(), b.cpu().clone())
@@ -165,10 +168,12 @@ class Training:
         return float(total)
 
     def _keep_best(self, loss: float) -> bool:
-        if not math.isfinite(loss) or (self._best is not None and loss >= self._best[1]):
+        if not math.isfinite(loss):
             return False
-        self._best = self._done, loss, self._pass.values.clone()
-        return True
+        if self._done and (self._best is None or loss < self._best[1]):
+            self._best = self._done, loss, self._pass.values.clone()
+        least, self._least = self._least, min(loss, self._least)
+        return loss < least
 
     def _now(self) -> float:
         return self._spent + perf_counter() - self._resumed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -73,7 +72,7 @@ class TrainStep:
         learning_rate, gradient_norm: of this step; the norm is that before it was shortened.
         tokens, labels: positions sent through the model in this step, and tokens that counted.
         ms: MEASURED: this step's own time, pauses and measures of the held-out loss not counted.
-        best: whether this is the best so far.
+        best: whether its held-out loss is the least so far, the base's among them.
     """
 
     step: int
@@ -93,8 +92,8 @@ class Trained:
     """What is kept of a training.
 
     Attributes:
-        adapter: the best so far by held-out loss; without held-out examples, or before their first measure, the latest
-            with finite losses.
+        adapter: the best so far by held-out loss of those after a step; without held-out examples, or before the first
+            measure after a step, the latest with finite losses.
         step: after which step it stood.
         steps: done in all.
         loss: of the last batch done; None before the first.
@@ -114,6 +113,12 @@ class Trained:
     packed: bool
     seconds: float
 
+    @property
+    def base_better(self) -> bool:
+        """Whether the base alone has no more held-out loss than `adapter`. False where nothing was compared."""
+        before, after = self.held_out_before, self.held_out_loss
+        return self.step > 0 and before is not None and after is not None and before <= after
+
 
 Steps = Generator[TrainStep | None, None, Trained]
 """None is a pause in the middle of a step."""
@@ -127,7 +132,7 @@ def _whole(what: str, value: Any, low: int, high: int) -> None:
 
 
 def _number(what: str, value: Any, low: float, high: float, *, above: bool = False) -> None:
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
     if not fits or not low <= value <= high or (above and value == low):
         bounds = f"above {low:g} and at most {high:g}" if above else f"from {low:g} to {high:g}"
         raise BadInput(f"The {what} {shown(value)} is not {bounds}.", remedy="Choose a number within those bounds.")

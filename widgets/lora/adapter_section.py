@@ -14,7 +14,6 @@ from widgets.figure import FigureRow
 from widgets.format import format_bytes, split_bytes, typeset_share
 from widgets.lora.sentences import scale_words
 from widgets.lora.state import LoraState
-from widgets.numbers import number
 from widgets.section import Section, heading, section
 from widgets.text import Words
 from widgets.token_text import plain_text
@@ -46,6 +45,7 @@ class AdapterSection(Section[LoraState]):
         )
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
+        del upto
         own = state.own
         for widget in (self._figures, self._bars, self._caption, self._table):
             (widget.remove_class if own else widget.add_class)("lab-off")
@@ -94,9 +94,9 @@ def adapter_figures(own: AdapterFacts) -> list[dict[str, Any]]:
         {
             "id": "parameters",
             "value": f"{own.parameters:,}",
-            "unit": "parameters",
+            "unit": "in A and B",
             "badge": "DERIVED",
-            "note": f"{typeset_share(_share(own.parameters, own.base_parameters))} of the base's "
+            "note": f"parameters: {typeset_share(_share(own.parameters, own.base_parameters))} of the base's "
             f"{own.base_parameters:,}",
             "title": "Of A and B of all adapted matrices together. Tied weights of the base count once.",
         },
@@ -124,13 +124,13 @@ def about(adapters: Sequence[AdapterFacts]) -> list[str]:
     found = []
     for a in adapters:
         kind = "rsLoRA, " if a.rslora else ""
-        scale = f"scale {scale_words(a.alpha, a.rank, a.rslora)} = {number(a.scale)}".replace("-", "−")
-        found.append(
+        scale = f"scale {scale_words(a.alpha, a.rank, a.rslora)} = {a.scale:.4g}".replace("-", "−")
+        said = (
             f"{plain_text(a.label)} ({plain_text(a.source)}): {kind}rank {a.rank}, {scale}, on "
             f"{', '.join(a.targets) or 'no matrix'}."
         )
         made = f"Made for {plain_text(a.base)}." if a.base else "It does not say which base it was made for."
-        found += [" ".join([made, *(plain_text(note) for note in a.notes)])]
+        found.append(" ".join([said, made, *(plain_text(note) for note in a.notes)]))
     return found
 
 

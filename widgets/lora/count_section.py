@@ -62,9 +62,11 @@ class CountSection(Section[LoraState]):
 
     def settle(self, state: LoraState) -> None:
         """Ask, so that a recording has the answer."""
+        del state
         self._asked.ask(dict(self._values))
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
+        del state, upto, live
         self._controls.set_values(dict(self._values))
         answer = self._asked.ask(dict(self._values))
         why = self._asked.why_not(dict(self._values))
@@ -78,6 +80,7 @@ class CountSection(Section[LoraState]):
         self._caption.say(("p", "DERIVED: rank × (in + out), of in × out."))
 
     def tables(self, state: LoraState) -> Sequence[Table]:
+        del state
         last = self._asked.last
         head = ["rows", "columns", "rank", "parameters", "of"]
         return (Table("count", head, [[last[k] for k in head]]),) if last else ()

@@ -39,6 +39,7 @@ class DataSection(Section[LoraState]):
         )
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
+        del upto
         data = state.data
         for widget in (self._figures, self._examples, self._caption, self._table):
             (widget.remove_class if data else widget.add_class)("lab-off")

@@ -47,9 +47,11 @@ class ExampleSection(Section[LoraState]):
 
     def settle(self, state: LoraState) -> None:
         """Ask for the example; it is recorded with the run."""
+        del state
         self._asked.ask(_question(self.factor))
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
+        del state, upto, live
         self._slider.show(self._field, self.factor)
         question = _question(self.factor)
         found = self._asked.ask(question)
@@ -68,6 +70,7 @@ class ExampleSection(Section[LoraState]):
         )
 
     def tables(self, state: LoraState) -> Sequence[Table]:
+        del state
         last = self._asked.last
         if not last:
             return ()
@@ -100,8 +103,8 @@ def n(value: float) -> str:
     return f"{float(value):.4g}".replace("-", "−")
 
 
-def _matrix(rows: Sequence[Sequence[float]], name: str, *, mark: bool = False) -> Matrix:
-    return Matrix([[n(value) for value in row] for row in rows], name, mark)
+def _matrix(sign: str, rows: Sequence[Sequence[float]], name: str, *, mark: bool = False) -> Matrix:
+    return Matrix(sign, [[n(value) for value in row] for row in rows], name, mark)
 
 
 def row(values: Sequence[float]) -> str:
@@ -117,25 +120,38 @@ def _scale(answer: Answer) -> float:
 
 
 def both_ways(answer: Answer) -> list[Line]:
-    """The two lines."""
-    x, y = _matrix([X], "x"), _matrix([answer["unmerged_output"]], "y", mark=True)
+    """The lines."""
     s = n(_scale(answer))
     beside = Line(
         "Beside the weights: two thin products, then a sum",
         (
-            x, "·", _matrix(WEIGHT, "W"), "+", f"{s} ·", x, "·", _matrix(A, "A"), "·", _matrix(B, "B"), "=",
-            _matrix([answer["base_output"]], "x W"), "+", _matrix([answer["added"]], "s (x A) B"), "=", y,
+            _matrix("", [X], "x"),
+            _matrix("·", WEIGHT, "W"),
+            _matrix(f"+ {s} ·", [X], "x"),
+            _matrix("·", A, "A"),
+            _matrix("·", B, "B"),
+            _matrix("=", [answer["base_output"]], "x W"),
+            _matrix("+", [answer["added"]], "s (x A) B"),
+            _matrix("=", [answer["unmerged_output"]], "y", mark=True),
         ),
-    )  # fmt: skip
-    inside = Line(
-        "Inside the weights: merged once, then one product",
+    )
+    merged = Line(
+        "Inside the weights: merged once",
         (
-            _matrix(WEIGHT, "W"), "+", f"{s} ·", _matrix(answer["update"], "A B"), "=",
-            _matrix(answer["merged"], "W′"), ",", x, "·", _matrix(answer["merged"], "W′"), "=",
-            _matrix([answer["merged_output"]], "y", mark=True),
+            _matrix("", WEIGHT, "W"),
+            _matrix(f"+ {s} ·", answer["update"], "A B"),
+            _matrix("=", answer["merged"], "W′"),
         ),
-    )  # fmt: skip
-    return [beside, inside]
+    )
+    after = Line(
+        "Then one product",
+        (
+            _matrix("", [X], "x"),
+            _matrix("·", answer["merged"], "W′"),
+            _matrix("=", [answer["merged_output"]], "y", mark=True),
+        ),
+    )
+    return [beside, merged, after]
 
 
 def said(answer: Answer) -> tuple[str, str]:
@@ -152,8 +168,7 @@ def in_words(lines: Sequence[Line]) -> str:
     return ". ".join(
         f"{line.title}: "
         + " ".join(
-            part if isinstance(part, str) else f"{part.name} [{'; '.join(' '.join(r) for r in part.rows)}]"
-            for part in line.parts
+            f"{part.sign} {part.name} [{'; '.join(' '.join(r) for r in part.rows)}]".strip() for part in line.parts
         )
         for line in lines
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lab.events import ModelFacts
-from widgets.lora.example_section import A, B, WEIGHT, X, checked, n, row
+from widgets.lora.example_section import WEIGHT, A, B, X, checked, n, row
 
 Part = dict[str, Any]
 

@@ -44,6 +44,7 @@ class MapSection(Section[LoraState]):
         return bool(state.maps)
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
+        del upto
         maps = list(state.maps.values())
         found = maps[self._choice.show([plain_text(m.adapter) for m in maps])]
         items = map_items(found)

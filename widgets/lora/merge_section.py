@@ -9,6 +9,8 @@ from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
 from widgets.lora.merge_words import (
+    apart_rows,
+    apart_words,
     base_lines,
     lost_rows,
     merge_figures,
@@ -33,11 +35,18 @@ class MergeSection(Section[LoraState]):
         self._figures = FigureRow()
         self._lost = BarTable(label="How much of the update is lost, by base", first="merged into", picture="lost")
         self._bases = Words(css_class="lab-caption")
+        self._apart = BarTable(label="Merged beside unmerged, by base", first="merged into", picture="merged apart")
+        self._apart_caption = Words(css_class="lab-caption")
         self._shapes = BarTable(label="Back again, and the form", first="merged into", picture="form")
         self._shape_caption = Words(css_class="lab-caption")
         self._times = BarTable(label="Time of a decode step", first="model", picture="decode steps")
         self._time_caption = Words(css_class="lab-caption")
         self._table = DataTable(summary="Table of all bases")
+        self._notices = section(
+            heading("What do the predictions notice?", "Merged beside unmerged, on the same base."),
+            self._apart,
+            self._apart_caption,
+        )
         self._way_back = section(
             heading(
                 "And back again?",
@@ -53,7 +62,10 @@ class MergeSection(Section[LoraState]):
             self._time_caption,
         )
         self.widget = sections(
-            section(self._verdict, self._figures, self._lost, self._bases, self._table), self._way_back, self._race
+            section(self._verdict, self._figures, self._lost, self._bases, self._table),
+            self._notices,
+            self._way_back,
+            self._race,
         )
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
@@ -62,16 +74,20 @@ class MergeSection(Section[LoraState]):
         self._figures.show(merge_figures(found))
         self._lost.show(
             lost_rows(found),
-            (Column("lost"), Column("vanished"), Column("max |Δ logit|"), Column("KL, nats"), Column("flips")),
+            (Column("lost"), Column("vanished")),
             most=max([1.2, *(f.lost for f in found if f.lost == f.lost and f.lost < 100)]),
             line=Line(1.0, "nothing merged"),
             empty="The merged models are being measured." if live else "Nothing was merged.",
         )
         self._bases.say(*(("p", line) for line in base_lines(found)))
-        for widget in (self._way_back, self._race):
+        for widget in (self._notices, self._way_back, self._race):
             (widget.remove_class if found else widget.add_class)("lab-off")
-        self._shapes.show(shape_rows(found), (Column("base restored"), Column("same modules, shapes, dtypes")))
-        self._shape_caption.say(("p", "MEASURED: bit for bit over all adapted matrices; forms are compared by name."))
+        self._apart.show(apart_rows(found), (Column("max |Δ logit|"), Column("KL, nats"), Column("flips")))
+        self._apart_caption.say(("p", apart_words(found)))
+        self._shapes.show(shape_rows(found), (Column("base restored"), Column("same form")))
+        self._shape_caption.say(
+            ("p", "MEASURED: bit for bit over all adapted matrices. Same form: the base's modules, shapes, dtypes.")
+        )
         self._times.show(time_rows(found), (Column("ms a step"), Column("beside the base")), empty="Nothing was timed.")
         self._time_caption.say(("p", time_words(found)))
         if not live:

@@ -11,7 +11,7 @@ from widgets.bar_table import Bar, BarRow
 from widgets.experiment import Table
 from widgets.format import NOTHING, format_ms, format_number, format_ratio
 from widgets.lora.state import LoraState
-from widgets.numbers import capital, number, percent
+from widgets.numbers import number, percent
 from widgets.token_text import plain_text
 
 NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -39,11 +39,11 @@ def merge_verdict(state: LoraState, found: Sequence[MergeFigures], *, live: bool
     bad = [name_of(f.kind) for f in found if not f.same_form]
     if bad:
         return "bad", "A merged model has another form than the base", f"In {', '.join(bad)}."
-    best = f"{capital(name_of(least.kind))}: {percent(least.lost)} of the update lost."
+    best = f"{name_of(least.kind)}: {percent(least.lost, 1)} of the update lost."
     if worst.lost >= 1:
-        return "bad", f"{capital(name_of(worst.kind))}: worse than merging nothing", best, _rounding(worst)
+        return "bad", f"{name_of(worst.kind)}: worse than merging nothing", best, _rounding(worst)
     if worst.lost >= WORST:
-        return "bad", f"{capital(name_of(worst.kind))}: {percent(worst.lost)} of the update is lost", best
+        return "bad", f"{name_of(worst.kind)}: {percent(worst.lost)} of the update is lost", best
     tone = "pending" if live and state.end is None else "good"
     return tone, f"At most {percent(worst.lost)} of the update is lost, in {name_of(worst.kind)}", best
 
@@ -64,8 +64,8 @@ def merge_figures(found: Sequence[MergeFigures]) -> list[dict[str, Any]]:
     return [
         {
             "id": "merge_difference",
-            "value": number(first.max_logit_difference) if first else "",
-            "unit": "max |logit difference|",
+            "value": number(first.max_logit_difference, 2) if first else "",
+            "unit": "max |Δ logit|",
             "badge": "MEASURED",
             "note": f"merged against unmerged, {name_of(first.kind)}" if first else "",
             "title": "Over the prompt and the base's words, the whole vocabulary: the proof that merging is exact.",
@@ -90,26 +90,41 @@ def merge_figures(found: Sequence[MergeFigures]) -> list[dict[str, Any]]:
 
 
 def lost_rows(found: Sequence[MergeFigures]) -> list[BarRow]:
-    """One row a kind of base."""
+    """What rounding took from the update, one row a kind of base."""
     rows = []
     for f in found:
-        d = f.divergence
-        flips = f"{d.flips:,} of {d.positions:,}" if d else NOTHING
-        cells = [
-            percent(f.lost),
-            percent(f.vanished),
-            number(f.max_logit_difference),
-            number(d.kl) if d else NOTHING,
-            flips,
-        ]
         bars = [Bar(f.lost, 1)] if math.isfinite(f.lost) else []
+        cells = [percent(f.lost, 1), percent(f.vanished, 1)]
         rows.append(BarRow(name_of(f.kind), bars, cells, note="" if bars else "not measured", title=f.base))
     return rows
 
 
+def apart_rows(found: Sequence[MergeFigures]) -> list[BarRow]:
+    """How far merged and unmerged model are apart."""
+    rows = []
+    for f in found:
+        d = f.divergence
+        there = d is not None and math.isfinite(d.kl)
+        cells = [
+            number(f.max_logit_difference, 2),
+            number(d.kl, 2) if d else NOTHING,
+            f"{d.flips:,} of {d.positions:,}" if d else NOTHING,
+        ]
+        bars = [Bar(d.kl, 3)] if d and there else []
+        rows.append(BarRow(name_of(f.kind), bars, cells, note="" if bars else "not measured", title=f.base))
+    return rows
+
+
+def apart_words(found: Sequence[MergeFigures]) -> str:
+    """What was compared."""
+    d = next((f.divergence for f in found if f.divergence), None)
+    text = f" KL(unmerged ‖ merged) and flips: {d.positions:,} positions of held-out text ({d.text_hash})." if d else ""
+    return f"MEASURED. Max |Δ logit|: over the prompt and the base's words, the whole vocabulary.{text}"
+
+
 def base_lines(found: Sequence[MergeFigures]) -> list[str]:
     """Which base was merged into, one line each; what the figures mean."""
-    lines = [f"{capital(name_of(f.kind))}: merged into {plain_text(f.base)}." for f in found]
+    lines = [f"{name_of(f.kind)}: merged into {plain_text(f.base)}." for f in found]
     if found:
         lines.append(
             "MEASURED, each beside the same base with the adapter on. Lost: |applied − ΔW|² / |ΔW|². Vanished: "
@@ -157,8 +172,8 @@ def time_words(found: Sequence[MergeFigures]) -> str:
     if timed is None:
         return ""
     return (
-        f"MEASURED: medians, {name_of(timed.kind)}. Unmerged, each adapted matrix costs two thin products more; merged, "
-        "nothing is left to add. The other bases hold rounded values in the run's own dtype and run as fast as it."
+        f"MEASURED: medians, {name_of(timed.kind)}. Unmerged, each adapted matrix costs two thin products "
+        "more; merged, nothing is left to add. The other bases hold rounded values in the run's own dtype and run as fast as it."
     )
 
 

@@ -39,6 +39,7 @@ class OtherSection(Section[LoraState]):
         return state.other_text is not None
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
+        del upto, live
         if state.other_text is None:
             return
         d = state.other_text.divergence

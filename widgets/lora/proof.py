@@ -41,8 +41,8 @@ def proof_figures(state: LoraState) -> list[dict[str, Any]]:
     return [
         {
             "id": "logit_difference",
-            "value": number(difference) if difference is not None else "",
-            "unit": "max |logit difference|",
+            "value": number(difference, 2) if difference is not None else "",
+            "unit": "max |Δ logit|",
             "badge": "MEASURED",
             "note": f"merged against unmerged, {places:,.0f} places" if places else "merged against unmerged",
             "title": "The largest difference of any logit of the vocabulary, at any of the places.",

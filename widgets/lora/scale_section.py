@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from widgets.asked import Answer, Asked
@@ -93,6 +94,7 @@ class ScaleSection(Section[LoraState]):
         return ROWS[there[self._rows.index]][0] if there else "dense"
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
+        del upto
         there = [row for row in ROWS if state.words.get(row) and row != MERGED]
         shown = there[self._rows.show([ROWS[row][1] for row in there])] if there else ADAPTER
         row = ROWS[shown][0]
@@ -148,10 +150,11 @@ class ScaleSection(Section[LoraState]):
                 continue
             if (row, factor) not in self._warmed:
                 self._warmed.add((row, factor))
-                self._desk.ask("scale", question, lambda a, w, f=factor: self._answered(row, f, a), of_run=True)
+                self._desk.ask("scale", question, partial(self._answered, row, factor), of_run=True)
                 return
 
-    def _answered(self, row: str, factor: float, answer: Answer | None) -> None:
+    def _answered(self, row: str, factor: float, answer: Answer | None, why: str) -> None:
+        del why
         with self._desk.lock:
             if answer is not None:
                 try:
@@ -179,6 +182,7 @@ class ScaleSection(Section[LoraState]):
         return ""
 
     def tables(self, state: LoraState) -> Sequence[Table]:
+        del state
         return (scale_table(self._asked.last),) if self._asked.last else ()
 
     def link(self) -> dict[str, Any]:

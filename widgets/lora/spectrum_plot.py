@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from bokeh.models import AdaptiveTicker
 
@@ -18,7 +19,7 @@ class SpectrumPlot(Plot):
     def __init__(self) -> None:
         fig = new_figure(x_label="singular value, largest first", y_label="σ of ΔW", height=250)
         fig.xaxis[0].ticker = AdaptiveTicker(min_interval=1, mantissas=[1, 2, 5])
-        others = fig.multi_line("xs", "ys", source=source("all", "xs", "ys"), line_width=1, line_alpha=0.28)
+        others = fig.multi_line("xs", "ys", source=source("all", "xs", "ys"), line_width=1, line_alpha=0.16)
         paint(others.glyph, line_color=ALL)
         one = fig.line("x", "y", source=source("line", "x", "y"), line_width=2)
         paint(one.glyph, line_color=ONE)
@@ -44,12 +45,13 @@ class SpectrumPlot(Plot):
         mine = list(values[chosen]) if 0 <= chosen < len(values) else []
         numbers = list(range(1, len(mine) + 1))
         words = [f"{value:.3g}" for value in mine]
+        lines: dict[str, list[Any]] = {
+            "xs": [list(range(1, len(row) + 1)) for row in values[:MOST_LINES]],
+            "ys": [list(row) for row in values[:MOST_LINES]],
+        }
         self.update(
             {
-                "all": {
-                    "xs": [list(range(1, len(row) + 1)) for row in values[:MOST_LINES]],  # type: ignore[list-item]
-                    "ys": [list(row) for row in values[:MOST_LINES]],  # type: ignore[list-item]
-                },
+                "all": lines,
                 "line": {"x": numbers, "y": mine},
                 "kept": {"x": numbers[:keep], "y": mine[:keep], "words": words[:keep]},
                 "cut": {"x": numbers[keep:], "y": mine[keep:], "words": words[keep:]},

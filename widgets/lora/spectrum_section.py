@@ -61,7 +61,7 @@ class SpectrumSection(Section[LoraState]):
     """The values of one matrix before those of all, the slider, what is lost and what is saved.
 
     Attributes:
-        keep: singular values; None keeps all.
+        keep: singular values; None is what the run kept, or half of them.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -104,6 +104,7 @@ class SpectrumSection(Section[LoraState]):
         self.keep = None
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
+        del upto
         names = list(state.spectra)
         name = names[self._adapter.show([plain_text(n) for n in names])]
         spectra = read_spectra(state.spectra[name])
@@ -116,7 +117,8 @@ class SpectrumSection(Section[LoraState]):
             return
         self._words.say()
         at = self._matrix.show(spectra.titles)
-        keep = max(0, min(spectra.rank if self.keep is None else self.keep, spectra.rank))
+        keep = self.keep if self.keep is not None else _usual(state, spectra.rank)
+        keep = max(0, min(keep, spectra.rank))
         self._slider.show(whole_slider("Keep singular values", spectra.rank), keep)
         self._figures.show(kept_figures(spectra, keep, state.adapters.get(name)))
         values = [[float(v) for v in row] for row in spectra.values]
@@ -149,6 +151,11 @@ class SpectrumSection(Section[LoraState]):
             self.keep = wanted
 
 
+def _usual(state: LoraState, rank: int) -> int:
+    kept = state.param("keep_rank", 0)
+    return kept if isinstance(kept, int) and 0 < kept <= rank else max(1, rank // 2)
+
+
 def kept_figures(spectra: Spectra, keep: int, facts: AdapterFacts | None) -> list[dict[str, Any]]:
     """What is lost over all matrices, and what so few would take."""
     error = spectra.error(keep)
@@ -169,9 +176,11 @@ def kept_figures(spectra: Spectra, keep: int, facts: AdapterFacts | None) -> lis
         {
             "id": "kept_parameters",
             "value": f"{parameters:,}" if parameters is not None else "",
-            "unit": "parameters left",
+            "unit": "are left",
             "badge": "DERIVED",
-            "note": f"{typeset_share(share)}, {format_bytes(4 * parameters)} in fp32" if parameters is not None else "",
+            "note": f"parameters: {typeset_share(share)}, {format_bytes(4 * parameters)} in fp32"
+            if parameters is not None
+            else "",
             "title": "A and B of rank k take k (in + out) numbers for each matrix.",
         },
         {

@@ -18,7 +18,7 @@ from widgets.format import format_bytes, format_ms, split_bytes, split_ms
 from widgets.lora.proof import differences
 from widgets.lora.state import LoraState
 from widgets.numbers import number
-from widgets.section import Section, choose_children, heading, section
+from widgets.section import Section, choose_children, section
 from widgets.text import Words
 from widgets.token_text import plain_text, quoted
 from widgets.verdict import Verdict
@@ -111,8 +111,8 @@ def swap_figures(state: LoraState, rows: Sequence[SwapRow]) -> list[dict[str, An
         },
         {
             "id": "swap_difference",
-            "value": number(most) if most is not None else "",
-            "unit": "max |logit difference|",
+            "value": number(most, 2) if most is not None else "",
+            "unit": "max |Δ logit|",
             "badge": "MEASURED",
             "note": f"merged against switched on, {len(found)} adapters" if found else "merged against switched on",
             "title": "The largest difference of any logit, over the prompt's last places.",

@@ -17,8 +17,8 @@ _BY_HAND = ("count_section:CountSection", "example_section:ExampleSection")
 _WORDS = ("words_section:WordsSection", "scale_section:ScaleSection")
 LAYOUT: dict[str, tuple[str, ...]] = {
     "compare": (
-        "adapter_section:AdapterSection",
         *_WORDS,
+        "adapter_section:AdapterSection",
         "other_section:OtherSection",
         *_WHERE,
         *_BY_HAND,
@@ -26,8 +26,8 @@ LAYOUT: dict[str, tuple[str, ...]] = {
     "train": (
         "data_section:DataSection",
         "training_section:TrainingSection",
-        "adapter_section:AdapterSection",
         *_WORDS,
+        "adapter_section:AdapterSection",
         *_WHERE,
         *_BY_HAND,
     ),

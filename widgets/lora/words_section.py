@@ -49,6 +49,7 @@ class WordsSection(words.WordsSection[LoraState]):
         return ADAPTER if ADAPTER in state.variants else super().shown(state)
 
     def _show_choice(self, state: LoraState, name: str) -> None:
+        del state, name
         self._choice.add_class("lab-off")
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
@@ -58,9 +59,11 @@ class WordsSection(words.WordsSection[LoraState]):
         super().render(state, upto, live=live)
 
     def more(self, state: LoraState, name: str) -> Sequence[ipw.Widget]:
+        del name
         return (self._proven,) if state.proof is not None else ()
 
     def verdict_of(self, state: LoraState, name: str, upto: int, *, live: bool) -> tuple[str, str, list[str]]:
+        del name
         return before_after(state, upto, live=live)
 
     def pairs_of(self, state: LoraState, name: str, upto: int) -> list[Pair]:
@@ -78,9 +81,11 @@ class WordsSection(words.WordsSection[LoraState]):
         return found
 
     def rows_of(self, state: LoraState, name: str) -> Sequence[str]:
+        del name
         return (BASE, *(row for row in (ADAPTER, MERGED) if row in state.variants))
 
     def legend_of(self, state: LoraState, name: str) -> str:
+        del name
         if not state.words:
             return ""
         on = state.label(ADAPTER) or "adapter on"
@@ -105,6 +110,9 @@ def before_after(state: LoraState, upto: int, *, live: bool) -> tuple[str, str, 
     if not both:
         return ("pending", "The base writes first", []) if live else ("none", "No words to compare", [])
     notes.insert(0, merged_words(state, upto, live=live))
+    own = state.own
+    if own is not None and own.effectless:
+        notes.insert(0, f"The adapter has no effect: {own.effectless}.")
     wrong = _parted(state, upto) is not None
     at = first_difference(state, ADAPTER, upto)
     if at is None:

@@ -1,4 +1,4 @@
-// Lines of matrices and signs: {label, lines: [[title, [sign | {rows, name, mark}]]], picture}.
+// Lines of matrices, each with a sign before it: {label, lines: [[title, [{sign, rows, name, mark}]]], picture}.
 
 function render({ model, el }) {
   const box = make("div", "lab-equations-box");
@@ -10,13 +10,14 @@ function render({ model, el }) {
     const key = JSON.stringify(part);
     if (node.labKey === key) return;
     node.labKey = key;
-    node.className = typeof part === "string" ? "lab-equation-sign" : "lab-equation-part";
-    if (typeof part === "string") return node.replaceChildren(make("span", "", part));
+    node.className = "lab-equation-part";
     node.classList.toggle("lab-marked", Boolean(part.mark));
     const grid = make("span", "lab-equation-matrix");
     grid.style.setProperty("--columns", part.rows[0]?.length ?? 1);
     for (const row of part.rows) for (const cell of row) grid.append(make("span", "", cell));
-    node.replaceChildren(make("span", "lab-equation-name", part.name), grid);
+    const named = make("span", "lab-equation-named");
+    named.append(make("span", "lab-equation-name", part.name), grid);
+    node.replaceChildren(...(part.sign ? [make("span", "lab-equation-sign", part.sign)] : []), named);
   }
 
   return follow(model, el, "lab-equations", (state) => {

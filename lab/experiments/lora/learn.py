@@ -20,7 +20,7 @@ from lab.experiments.lora.compare import before_and_after
 from lab.experiments.lora.params import LoraParams
 from lab.experiments.lora.picture import picturing
 from lab.experiments.lora.setup import Setup
-from lab.lora.adapter import Adapter, LoraConfig, new_adapter
+from lab.lora.adapter import LoraConfig, new_adapter
 from lab.lora.batches import Tokenized, encode_examples
 from lab.lora.task_files import Example
 from lab.lora.tasks import Task, own_task, packaged_task
@@ -52,11 +52,11 @@ def train(setup: Setup) -> RunGenerator:
     yield _told(task, data)
     yield from words.speak_dense()
     setup.kept.rows["dense"] = tuple(words.dense.token_ids)
-    adapter = yield from _trained(setup, data)
-    notes: tuple[str, ...] = ()
+    found = yield from _trained(setup, data)
+    adapter, notes = found.adapter, _notes(found)
     if p.save:
         write_kept(adapter, p.save)
-        notes = (f"Kept under the name {p.save}, in PEFT's format: in adapters/{p.save} of the cache directory.",)
+        notes = (*notes, f"Kept under the name {p.save}, in PEFT's format: in adapters/{p.save} of the cache directory.",)
     yield facts_of(adapter, setup.loaded, _label(p, task), "trained here", notes)
     yield from picturing(adapter, setup.model, setup.kept)
     yield from before_and_after(setup, words, adapter, 1.0)
@@ -104,7 +104,7 @@ def _told(task: Task, data: TrainingData) -> events.TrainingData:
     )
 
 
-def _trained(setup: Setup, data: TrainingData) -> Made[Adapter]:
+def _trained(setup: Setup, data: TrainingData) -> Made[Trained]:
     """Train, tell each step, and tell what came of it."""
     p, kept = setup.params, setup.kept
     config = LoraConfig(p.rank, p.alpha, targets_of(setup.model, p.targets), p.rslora)
@@ -138,7 +138,16 @@ def _trained(setup: Setup, data: TrainingData) -> Made[Adapter]:
     timed_out = found.ended == "stopped" and not kept.enough
     stopped = f"{MOST_SECONDS / 60:g} minutes were over" if timed_out else _ENDED[found.ended]
     yield _ended(found, losses, stopped, untouched)
-    return found.adapter
+    return found
+
+
+def _notes(found: Trained) -> tuple[str, ...]:
+    before, after = found.held_out_before, found.held_out_loss
+    if not found.base_better or before is None or after is None:
+        return ()
+    return (
+        f"The base alone is better: {before:.4g} nats a held-out token, and {after:.4g} with the best that was trained.",
+    )
 
 
 def settings_of(params: LoraParams) -> TrainSettings:

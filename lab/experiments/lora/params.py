@@ -216,7 +216,9 @@ def _files_hash(directory: Path) -> str:
     digest = hashlib.sha256()
     for name in FILES:
         try:
-            with (directory / name).open("rb") as file:
+            with open_regular(directory / name) as file:
+                if os.fstat(file.fileno()).st_size > MAX_WEIGHT_BYTES:
+                    return ""
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         except (OSError, ValueError):
             return ""  # the run refuses it
