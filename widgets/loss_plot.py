@@ -72,7 +72,10 @@ class LossPlot(Plot):
                     "dy": ([8, -8] if near else [0, 0])[: len(ends)],
                 },
             },
-            {"x_range": {"start": 0, "end": longest * 1.24}, "y_range": {"start": low - room, "end": high + room}},
+            {
+                "x_range": {"start": -longest * 0.015, "end": longest * 1.24},
+                "y_range": {"start": low - room, "end": high + room},
+            },
             f"Loss after {len(steps)} steps: batch {format_number(batch[-1][1] if batch else None)}, held-out "
             f"{format_number(held[-1][1] if held else None)}, least {format_number(best[1] if best else None)}",
         )

@@ -17,7 +17,7 @@ from lab.events import Event, ModelFacts
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel
 
-Hint = Literal["text", "slider", "number", "toggle", "segmented", "select", "layers"]
+Hint = Literal["text", "line", "lines", "slider", "number", "toggle", "segmented", "select", "layers"]
 Group = Literal["main", "sampling", "compare", "break"]
 
 

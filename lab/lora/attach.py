@@ -7,7 +7,6 @@ on still goes through the fast decode path: see `token.py` beside this file.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -232,7 +231,9 @@ def checked_factor(factor: float) -> float:
     if isinstance(factor, bool) or not isinstance(factor, int | float) or factor != factor:
         raise BadInput(f"The factor {shown(factor)} is no number.", remedy=f"Choose 0 to {MAX_FACTOR:g}.")
     if not 0 <= factor <= MAX_FACTOR:  # an int may be beyond any float
-        raise BadInput(f"The factor {shown(factor)} is not in 0 to {MAX_FACTOR:g}.", remedy="1 is the adapter as trained.")
+        raise BadInput(
+            f"The factor {shown(factor)} is not in 0 to {MAX_FACTOR:g}.", remedy="1 is the adapter as trained."
+        )
     return float(factor)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+from io import BufferedReader
 from pathlib import Path
 from stat import S_ISREG
-from typing import BinaryIO
 
 MAX_WEIGHT_BYTES = 2 << 30
 """Of an adapter's file of weights."""
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file, or a link to one, to read.
 
     Raises:

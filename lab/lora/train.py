@@ -80,12 +80,14 @@ class Training:
 
     def trained(self) -> Trained:
         """What is kept so far."""
+        loss: float | None
         if self._best is not None:  # the base may be better still: what was learnt is wanted all the same
             step, loss, values = self._best
         elif not self._done:
             step, loss, values = 0, self._before, self._pass.values
         elif self._ended == "not_finite":
-            step, loss, values = max(self._done - 1, 0), None, self._sound
+            step = self._done - 1
+            loss, values = (None if step else self._before), self._sound
         else:
             step, loss, values = self._done, None, self._pass.values
         tensors = {

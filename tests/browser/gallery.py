@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from gallery_lora import lora_views
 from gallery_pruning import pruning_views
 from gallery_quantization import quantization_views
 from gallery_speculative import speculative_views
@@ -120,6 +121,7 @@ def views() -> dict[str, View]:
         "lesson": _lesson(),
         **speculative_views(),
         **quantization_views(),
+        **lora_views(),
         **pruning_views(),
     }
 

@@ -24,6 +24,7 @@ from lab.lora.adapter import (
     target_modules,
 )
 from lab.models.loading import LoadedModel
+from lab.quantization.packed.pack import pack_shell
 
 Tiny = Callable[..., LoadedModel]
 
@@ -71,7 +72,9 @@ def test_ranks_out_of_bounds(rank: object) -> None:
         LoraConfig(rank, 16, ("x",))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("alpha", [math.nan, math.inf, "16", None, True])
+@pytest.mark.parametrize(
+    "alpha", [math.nan, math.inf, -math.inf, 1.1e6, -1.1e6, pytest.param(10**400, id="10**400"), "16", None, True]
+)
 def test_alphas_that_are_none(alpha: object) -> None:
     with pytest.raises(BadInput, match="Alpha"):
         LoraConfig(8, alpha, ("x",))  # type: ignore[arg-type]
@@ -132,6 +135,24 @@ def test_why_an_adapter_has_no_effect(tiny: Tiny) -> None:
     assert misfit(replace(made, base=replace(made.base, vocabulary=None)), model) == ""
     norm = {"model.norm": Factors(torch.ones(2, 32), torch.ones(32, 2))}
     assert "no linear module" in effectless(replace(made, tensors=norm), model)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_factors_that_cancel_have_no_effect(tiny: Tiny, *, packed: bool) -> None:
+    model = tiny().model
+    other = pack_shell(model, 8).shell if packed else model
+    made = trained(model)
+    pairs, apart = {}, {}
+    for name, (a, b) in made.tensors.items():
+        half, left = a[:2] * (1 + 1e-7), b[:, :2]
+        pairs[name] = Factors(torch.cat([a[:2], half]), torch.cat([left, -left], dim=1))
+        apart[name] = Factors(torch.cat([a[:2], half * 0.99]), torch.cat([left, -left], dim=1))
+    cancelled = replace(made, tensors=pairs)
+    assert 0 < max(float(cancelled.delta(name).abs().max()) for name in pairs) < 1e-6
+    assert "its factors cancel" in effectless(cancelled, other)
+    assert effectless(replace(made, tensors=apart), other) == ""
+    if not packed:
+        assert "too small" in effectless(trained(model, size=1e-8), model)
 
 
 def test_one_live_module_is_an_effect(tiny: Tiny) -> None:

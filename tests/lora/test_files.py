@@ -7,11 +7,11 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from golden.make_peft import ALPHAS, IN, OUT, RANKS, WRITTEN
+from lora_files import Q, settings, tensors, written
 from lora_made import GPT2, exact, logits, trained
 from safetensors.torch import load_file, save_file
 
@@ -24,26 +24,6 @@ from lab.models.loading import LoadedModel
 from lab.models.shell import make_shell
 
 Tiny = Callable[..., LoadedModel]
-Q = "model.layers.0.self_attn.q_proj"
-
-
-def written(tiny: Tiny, out: Path) -> Path:
-    return write_adapter(trained(tiny().model, ("q_proj",)), out)
-
-
-def settings(directory: Path, **values: Any) -> Path:
-    """Change the config's settings."""
-    body = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
-    (directory / CONFIG).write_text(json.dumps({**body, **values}), encoding="utf-8")
-    return directory
-
-
-def tensors(directory: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> Path:
-    """Change the file's tensors."""
-    held = load_file(directory / WEIGHTS)
-    change(held)
-    save_file(held, str(directory / WEIGHTS))
-    return directory
 
 
 @pytest.mark.parametrize("rslora", [False, True])
@@ -143,6 +123,17 @@ KINDS = {
     "target_modules": {"target_modules": [1]},
     "base_model_name_or_path": {"base_model_name_or_path": ["x"]},
     "only module names": {"alpha_pattern": {"(a+)+b": 3}},
+    "no regular expressions": {"alpha_pattern": {r"layers\.\d\.self_attn\.q_proj": 80}},
+    r"pattern 'q\\\\wproj'": {"rank_pattern": {r"q\wproj": 4}},
+    r"pattern '\.\*q_proj'": {"alpha_pattern": {".*q_proj": 80}},
+    r"pattern 'q_proj\\\\'": {"alpha_pattern": {"q_proj\\": 80}},
+    "alpha_pattern has 'k_proj', which fits none": {"alpha_pattern": {"q_proj": 80, "k_proj": 3}},
+    "rank_pattern has 'proj', which fits none": {"rank_pattern": {"proj": 4}},
+    r"rank_pattern has '\^q_proj', which fits none": {"rank_pattern": {"^q_proj": 4}},
+    "alpha_pattern has 1,001 names": {"alpha_pattern": {f"x{i}": 1 for i in range(1001)}},
+    "target_modules has 10,001 names": {"target_modules": [f"x{i}" for i in range(10_001)]},
+    "Alpha 1000": {"lora_alpha": 10**400},
+    "Alpha 2000000": {"alpha_pattern": {"q_proj": 2_000_000}},
     "rank_pattern": {"rank_pattern": ["q_proj"]},
     "rank 99999": {"rank_pattern": {"q_proj": 99_999}},
     "the target 'v_proj'": {"target_modules": ["q_proj", "v_proj"]},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +13,14 @@ from lora_made import GPT2, LLAMA, logits, trained, unchanged, weights_of
 from torch import nn
 
 from lab.errors import BadInput, ModelError
+from lab.lora.adapter import Factors
 from lab.lora.attach import Attached
 from lab.lora.merge import MergedShell, difference_in_kind, merged_weight
-from lab.lora.swap import Shelf, switching
 from lab.models.linear import out_in, set_weight
 from lab.models.loading import LoadedModel
 from lab.models.shell import make_shell
 from lab.quantization.packed.pack import pack_shell
+from lab.steps import finished
 
 Tiny = Callable[..., LoadedModel]
 CYCLES = 50
@@ -162,48 +165,61 @@ def test_the_merge_is_rounded_once(tiny: Tiny) -> None:
     assert not torch.equal(merged, twice)
 
 
-def test_deleting_while_merged_and_active(tiny: Tiny) -> None:
+def test_two_merges_that_take_turns_do_not_both_finish(tiny: Tiny) -> None:
     model = tiny().model
-    before = weights_of(model)
-    shelf = Shelf(model)
-    for name in ("one", "two"):
-        assert shelf.add(trained(model, name=name, seed=len(name) + ord(name[0]))).without_effect == ""
-    shelf.attached.active = "one"
-    shelf.merge("one")
-    assert not torch.equal(logits(shelf.merging.shell), logits(model))
-    said = shelf.delete("one")
-    assert "was merged" in said
-    assert "was active" in said
-    assert shelf.merging.merged is None
-    assert torch.equal(logits(shelf.merging.shell), logits(model))
-    assert torch.equal(logits(shelf.attached.shell), logits(model))
-    shelf.merge("two")
-    merged = logits(shelf.merging.shell)
-    shelf.add(trained(model, name="one"))
-    assert shelf.delete("one") == ""
-    assert torch.equal(logits(shelf.merging.shell), merged)
-    assert [held.name for held in shelf.held()] == ["two"]
-    assert unchanged(model, before)
+    merging = MergedShell(make_shell(model))
+    one, two = merging.merging(trained(model)), merging.merging(trained(model, name="other"))
+    next(one)
+    with pytest.raises(BadInput, match="'made' is being merged now"):
+        next(two)
+    assert finished(one).adapter == "made"
+    once = logits(merging.shell)
+    with pytest.raises(BadInput, match="merged already"):
+        finished(merging.merging(trained(model, name="other")))
+    assert torch.equal(logits(merging.shell), once)
+    merging.unmerge()
+    assert torch.equal(logits(merging.shell), logits(model))
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_a_then_b_then_a_is_a(tiny: Tiny, kind: str) -> None:
-    model = tiny(kind).model
-    shelf = Shelf(model)
-    shelf.add(trained(model, targets(kind), name="a"))
-    shelf.add(trained(model, targets(kind), name="b", seed=4, rank=2))
-    shelf.attached.active = "b"
-    shelf.merge("b")
-    found = switching(shelf, "a", "b", list(range(3, 20)), rounds=2)
-    assert found.back_equal
-    assert found.merged_back_equal
-    assert found.differ > 0.1
-    assert found.switch_s > 0
-    assert found.merge_s > 0
-    assert shelf.attached.active == "b"
-    assert shelf.merging.merged is not None
-    held = shelf.held()
-    assert [one.rank for one in held] == [4, 2]
-    assert held[0].bytes == 2 * held[1].bytes == 4 * held[0].parameters
-    with pytest.raises(BadInput):
-        switching(shelf, "a", "a", [1])
+def test_a_merge_that_is_closed_or_fails_lets_the_next_begin(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny().model
+    adapter = trained(model, (*LLAMA, "lm_head"))
+    merging = MergedShell(make_shell(model))
+    begun = merging.merging(adapter)
+    next(begun)
+    begun.close()
+    with pytest.raises(ModelError, match="does not fit"):
+        merging.merge(trained(tiny("gpt2").model, GPT2))
+    done: list[nn.Module] = []
+
+    def full(module: nn.Module, values: torch.Tensor) -> None:
+        if len(done) == 3:
+            raise MemoryError
+        done.append(module)
+        set_weight(module, values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lab.lora.merge.set_weight", full)
+        with pytest.raises(MemoryError):
+            merging.merge(adapter)
+    shell: Any = merging.shell
+    assert merging.merged is None
+    assert shell.config.tie_word_embeddings
+    assert torch.equal(logits(shell), logits(model))
+    assert merging.merge(adapter).untied
+
+
+def test_a_merge_that_is_not_finite_is_refused_and_named(tiny: Tiny) -> None:
+    model = deepcopy(tiny().model).half()
+    adapter = trained(model, ("q_proj",))
+    name = next(iter(adapter.tensors))
+    merging = MergedShell(make_shell(model))
+    for size, words in ((1e30, "update of .* is not finite"), (200.0, "is not finite in float16")):
+        pairs = {
+            n: Factors(torch.full_like(a, size), torch.full_like(b, size)) for n, (a, b) in adapter.tensors.items()
+        }
+        with pytest.raises(ModelError, match=words) as told:
+            merging.merge(replace(adapter, tensors=pairs))
+        assert name in told.value.message
+    assert torch.equal(out_in(merging.shell.get_submodule(name)), out_in(model.get_submodule(name)))
+    merging.merge(adapter)

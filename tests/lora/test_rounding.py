@@ -166,3 +166,24 @@ def test_what_cannot_be_is_refused_at_once(tiny: Tiny) -> None:
         merging_rounded(tiny("gpt2").model, adapter, INT8)
     with pytest.raises(ModelError, match="PackedLinear"):
         merging_rounded(pack_shell(model, 8).shell, adapter, INT8)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_tied_head_is_its_own_in_both_shells_and_stays_so(tiny: Tiny, base: Base) -> None:
+    model = tiny().model
+    embedding = model.get_input_embeddings().weight
+    before = embedding.clone()
+    found = merged(model, trained(model, ("lm_head", "q_proj"), size=0.01), INT8, base)
+    for shell in (found.unmerged, found.merged):
+        own: Any = shell
+        weight = own.lm_head.weight
+        own.tie_weights()  # what transformers does at a save or a load
+        assert own.lm_head.weight is weight
+        assert own.get_input_embeddings().weight is embedding
+        assert not own.config.tie_word_embeddings
+    assert model.config.tie_word_embeddings
+    assert model.lm_head.weight is embedding
+    assert torch.equal(embedding, before)
+    others: Any = merged(model, trained(model, ("q_proj",), size=0.01), INT8, base).merged
+    assert others.config.tie_word_embeddings
+    assert others.lm_head.weight is others.get_input_embeddings().weight

@@ -79,7 +79,8 @@ def test_both_ways_to_write_a_line_are_read() -> None:
 
 
 def test_a_prompt_in_braces_is_no_json() -> None:
-    first, second = parse_lines("{x} => y\n{a => {b}\n")
+    first, second, third = parse_lines('{x} => y\n{a => {b}\n{"x": 1, "x": 1} => {"x": 2}\n')
+    assert (third.prompt, third.answer) == ('{"x": 1, "x": 1}', '{"x": 2}')
     assert (first.prompt, first.answer) == ("{x}", "y")
     assert (second.prompt, second.answer) == ("{a", "{b}")
 
@@ -98,6 +99,8 @@ GOOD = "a => b\n"
         (GOOD + '{"prompt": "c"}\n', "Line 2 has the keys"),
         (GOOD + '{"prompt": "c", "completion": 3}\n', "Line 2 has 3 as its completion"),
         (GOOD + '{"prompt": "c", "completion": "d", "more": 1}\n', "Line 2 has the keys"),
+        (GOOD + '{"prompt": "c", "completion": "d", "prompt": "e"}\n', "Line 2 has the key 'prompt' more than once"),
+        (GOOD + '{"prompt": "c", "completion": "d", "completion": "d"}\n', "Line 2 has the key 'completion' more"),
         (GOOD + '{"prompt": "c", "completion\n', "Line 2 is no JSON object"),
         (GOOD + "{" * 3000 + "\n", "Line 2 is no JSON object"),
         (GOOD + '{"prompt": "c", "completion": "\\ud800"}\n', "Line 2 has half a character"),

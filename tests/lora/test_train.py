@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -85,8 +86,6 @@ def test_another_rate_gives_other_losses(tiny: Callable[..., LoadedModel]) -> No
 
 
 def gradients(run: Training, examples: tuple[Tokenized, ...], *, tree: bool, blind: bool = False) -> Tensor:
-    from dataclasses import replace
-
     from lab.lora.batches import in_rows
 
     rows = in_rows(examples, torch.device("cpu"), tree=tree)
@@ -197,6 +196,25 @@ def test_the_best_by_held_out_loss_is_kept(tiny: Callable[..., LoadedModel]) -> 
     assert first.held_out_loss == pytest.approx(measured[best], abs=1e-5)
 
 
+def test_where_the_base_is_better_the_best_of_the_trained_is_kept(tiny: Callable[..., LoadedModel]) -> None:
+    loaded = tiny("llama")
+    said = loaded.model.generate(torch.tensor([[5, 9, 17]]), max_new_tokens=12, do_sample=False)[0].tolist()
+    data = TrainingData(data_of(loaded).train, (Tokenized(tuple(said), 3),))  # nobody says that better than the base
+    wild = TrainSettings(steps=12, learning_rate=0.3, warmup=0, batch=4, measure_every=1, max_gradient_norm=None)
+    run = Training(loaded.model, fresh(loaded), data, wild)
+    steps = all_steps(run)
+    measured = {step.step: step.held_out_loss for step in steps if step.held_out_loss is not None}
+    base, best = measured.pop(0), min(measured, key=lambda step: measured[step])
+    made = run.trained()
+    assert base < measured[best] < measured[12]
+    assert best < 12
+    assert (made.step, made.held_out_loss, made.held_out_before) == (best, measured[best], base)
+    assert made.base_better
+    assert [step.step for step in steps if step.best] == [0]
+    again = next(step for step in Training(loaded.model, made.adapter, data, wild).steps() if step is not None)
+    assert again.held_out_loss == pytest.approx(measured[best], abs=1e-5)
+
+
 def test_a_stopped_run_keeps_the_best_so_far(tiny: Callable[..., LoadedModel]) -> None:
     loaded = tiny("llama")
     run = Training(loaded.model, fresh(loaded), data_of(loaded), SETTINGS)
@@ -208,6 +226,7 @@ def test_a_stopped_run_keeps_the_best_so_far(tiny: Callable[..., LoadedModel]) -
     assert made.held_out_loss is not None
     assert made.held_out_before is not None
     assert made.held_out_loss < made.held_out_before
+    assert not made.base_better
 
 
 def test_a_run_stopped_before_its_first_measure_keeps_what_it_learnt(tiny: Callable[..., LoadedModel]) -> None:
@@ -236,7 +255,9 @@ def test_a_loss_that_is_no_number_ends_the_run_with_finite_factors(
     data = data_of(loaded)
     data = data if held_out else TrainingData(data.train)
     wild = TrainSettings(steps=8, learning_rate=1.0, warmup=0, batch=4, measure_every=1)
-    run = Training(loaded.model, fresh(loaded, alpha=1e38), data, wild)
+    start = fresh(loaded, alpha=1e6)
+    large = {name: Factors(a * 1e32, b) for name, (a, b) in start.tensors.items()}
+    run = Training(loaded.model, replace(start, tensors=large), data, wild)
     steps, made = all_steps(run), run.trained()
     last = steps[-1]
     assert made.ended == "not_finite"
@@ -280,6 +301,8 @@ def test_a_bfloat16_model_is_trained_with_factors_in_fp32(tiny: Callable[..., Lo
         ({"learning_rate": "1"}, "learning rate '1'"),
         ({"weight_decay": -0.1}, "weight decay -0.1"),
         ({"max_gradient_norm": 0}, "longest gradient 0"),
+        ({"max_gradient_norm": 10**400}, "longest gradient 1000"),
+        ({"learning_rate": math.inf}, "learning rate inf"),
     ],
 )
 def test_bad_settings_are_refused(wrong: dict[str, object], message: str) -> None:

@@ -334,3 +334,16 @@ def test_a_cut_adapter_says_how_much_is_gone(llama: LoadedModel, given: str) -> 
     answer = run.ask("scale", factor=1.0)
     for word, token in zip(run.of(WordsCompared)[0].words, answer["tokens"], strict=True):
         assert token["p"] == pytest.approx(word.q, abs=1e-5)
+
+
+@pytest.mark.parametrize(("before", "better"), [(1.25, True), (1.5, True), (2.0, False), (None, False)])
+def test_where_the_base_is_better_that_is_told(llama: LoadedModel, before: float | None, *, better: bool) -> None:
+    from lab.experiments.lora import learn as task
+    from lab.lora.trained import Trained as Kept
+
+    kept = Kept(made(llama), 4, 6, 0.5, 1.5, before, "steps", True, 1.0)
+    told = task._ended(kept, [3.0], "", untouched=True)
+    assert (told.best_step, told.heldout_after) == (4, 1.5)
+    notes = task._notes(kept)
+    assert bool(notes) is better
+    assert all(f"better: {before:.4g} nats" in note and "trained: 1.5" in note for note in notes)

@@ -21,7 +21,7 @@ WORST = 0.5
 
 def name_of(kind: str) -> str:
     """A kind of base as the page writes it: "int4, re-quantized"."""
-    first, _, rest = plain_text(kind).partition(" ")
+    first, _, rest = plain_text(kind).replace("-", "\u2011").partition(" ")
     return f"{NAMES.get(first, first)}{', ' if rest else ''}{rest}"
 
 
@@ -65,9 +65,9 @@ def merge_figures(found: Sequence[MergeFigures]) -> list[dict[str, Any]]:
         {
             "id": "merge_difference",
             "value": number(first.max_logit_difference, 2) if first else "",
-            "unit": "max |Δ logit|",
+            "unit": "max Δ",
             "badge": "MEASURED",
-            "note": f"merged against unmerged, {name_of(first.kind)}" if first else "",
+            "note": f"of a logit, merged against unmerged, {name_of(first.kind)}" if first else "",
             "title": "Over the prompt and the base's words, the whole vocabulary: the proof that merging is exact.",
         },
         {
@@ -81,10 +81,10 @@ def merge_figures(found: Sequence[MergeFigures]) -> list[dict[str, Any]]:
         {
             "id": "merge_kl",
             "value": number(most.divergence.kl) if most and most.divergence else "",
-            "unit": "nats, KL(unmerged ‖ merged)",
+            "unit": "nats, KL",
             "badge": "MEASURED",
             "note": f"at worst, {name_of(most.kind)}" if most else "",
-            "title": "Mean over the positions of held-out text.",
+            "title": "KL(unmerged ‖ merged), mean over the positions of held-out text.",
         },
     ]
 
@@ -172,8 +172,8 @@ def time_words(found: Sequence[MergeFigures]) -> str:
     if timed is None:
         return ""
     return (
-        f"MEASURED: medians, {name_of(timed.kind)}. Unmerged, each adapted matrix costs two thin products "
-        "more; merged, nothing is left to add. The other bases hold rounded values in the run's own dtype and run as fast as it."
+        f"MEASURED: medians, {name_of(timed.kind)}. Unmerged, each adapted matrix costs two thin products more; "
+        "merged, nothing is left to add. The other bases hold rounded values in the run's own dtype: as fast as it."
     )
 
 

@@ -62,6 +62,6 @@ class SpectrumPlot(Plot):
                     "text": ["cut from here on"] if keep < rank else [],
                 },
             },
-            {"x_range": {"start": 0.4, "end": rank + 0.9}, "y_range": {"start": 0, "end": top * 1.08}},
+            {"x_range": {"start": 0.4, "end": rank + 0.9}, "y_range": {"start": -top * 0.03, "end": top * 1.08}},
             f"Singular values of {title}: {', '.join(words)}; {keep} kept" if mine else "No singular values yet",
         )

@@ -112,9 +112,9 @@ def swap_figures(state: LoraState, rows: Sequence[SwapRow]) -> list[dict[str, An
         {
             "id": "swap_difference",
             "value": number(most, 2) if most is not None else "",
-            "unit": "max |Δ logit|",
+            "unit": "max Δ",
             "badge": "MEASURED",
-            "note": f"merged against switched on, {len(found)} adapters" if found else "merged against switched on",
+            "note": "of a logit, merged against switched on",
             "title": "The largest difference of any logit, over the prompt's last places.",
         },
     ]

@@ -89,13 +89,13 @@ def training_verdict(state: LoraState, steps: Sequence[TrainStep], *, live: bool
     if not (math.isfinite(before) and math.isfinite(after)):
         ends = f"{format_number(done.loss_before)} to {format_number(done.loss_after)} nats"
         return "none", f"Loss of a batch: {ends}", "Nothing was held out.", note
-    ends = f"from {format_number(before)} to {format_number(after)} nats a token"
+    ends = f"from {_nats(before)} to {_nats(after)} nats a token"
     if done.best_step == 0:
         return "bad", "No step was better than none", f"Held-out loss before: {format_number(before)} nats.", note
     kept = f"Kept: the adapter after step {done.best_step} of {done.steps}."
     last = next((s.heldout_loss for s in reversed(state.training) if s.heldout_loss is not None), None)
     if last is not None and math.isfinite(last) and last > after * 1.02:
-        kept += f" Afterwards the held-out loss rose again, to {format_number(last)}: the lines were learnt by heart."
+        kept += f" Afterwards the held-out loss rose again, to {_nats(last)}: the lines were learnt by heart."
     return "good" if after < before else "bad", f"Held-out loss {ends}", kept, note
 
 
@@ -117,16 +117,16 @@ def training_figures(done: Trained | None, steps: Sequence[TrainStep]) -> list[d
     return [
         {
             "id": "heldout",
-            "value": format_number(held) if held is not None else "",
-            "unit": "nats, held out, best",
+            "value": _nats(held) if held is not None else "",
+            "unit": "nats, held out",
             "badge": "MEASURED",
-            "note": f"{format_number(first)} before" if first is not None else "",
+            "note": f"the best so far; {_nats(first)} before" if first is not None else "",
             "title": "Mean of −log p of the held-out answers' tokens, with the adapter that is kept.",
         },
         {
             "id": "loss",
-            "value": format_number(last.loss) if last else "",
-            "unit": "nats, last batch",
+            "value": _nats(last.loss) if last else "",
+            "unit": "nats, batch",
             "badge": "MEASURED",
             "note": f"step {last.step} of {last.steps}" if last else "",
             "title": "Mean over the batch's answer tokens, before the step.",
@@ -140,6 +140,11 @@ def training_figures(done: Trained | None, steps: Sequence[TrainStep]) -> list[d
             "title": "Median over the steps: forward, backward and the optimizer.",
         },
     ]
+
+
+def _nats(value: float | None) -> str:
+    """A loss: three digits, two where it is small."""
+    return format_number(value, 2 if value is not None and abs(value) < 0.1 else 3)
 
 
 def so_far(steps: Sequence[TrainStep]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ipywidgets as ipw
+
 from lab.events.pruning import MaskMade
 from widgets.asked import Asked
 from widgets.bar_table import BarTable, Column
@@ -19,7 +21,7 @@ from widgets.pruning.masks_fields import ALONE, AXES, COLOURS, DEFAULTS, schema
 from widgets.pruning.masks_words import caption, difference_rows, legend, mask_figures, nm_verdict, row_table
 from widgets.pruning.questions import QUICK, mask_question, read_mask, read_values, values_question
 from widgets.pruning.state import Matrix, PruningState, matrices
-from widgets.section import Section, heading, section
+from widgets.section import Section, choose_children, heading, section
 from widgets.text import Words
 from widgets.verdict import Verdict
 
@@ -57,7 +59,7 @@ class MasksSection(Section[PruningState]):
             label="How many weights other methods choose differently", first="beside", picture="differences"
         )
         self._table = DataTable(summary="Table of all rows")
-        self.widget = section(
+        self._parts: tuple[ipw.Widget, ...] = (
             heading(
                 "Which weights stay?",
                 "Rows are outputs, columns inputs. Beside each matrix: the share of every row that goes.",
@@ -72,6 +74,8 @@ class MasksSection(Section[PruningState]):
             self._others,
             self._table,
         )
+        self._box = section(*self._parts)
+        self.widget = self._box
 
     def reset(self) -> None:
         self.sparsity, self.window = None, None
@@ -140,7 +144,7 @@ class MasksSection(Section[PruningState]):
         if first is not None and second is not None and (first.rows, first.columns) != (second.rows, second.columns):
             second = None
         self._form(made, first_name, second_name)
-        refused = self._slide(state, matrix, [by_name[n] for n in (first_name, second_name) if n in by_name])
+        refused, slides = self._slide(state, matrix, [by_name[n] for n in (first_name, second_name) if n in by_name])
         found = self._check(first)
         values, no_values = self._values(matrix)
         self._view.show(
@@ -159,6 +163,9 @@ class MasksSection(Section[PruningState]):
         self._verdict.show(*nm_verdict(found))
         rows = [mask for m in made if m.setting.method != first_name and (mask := self._still(m, second))]
         self._others.show(difference_rows(first, rows), (Column("differ"), Column("only it"), Column("only the first")))
+        # A form is left out rather than hidden: what is hidden before the page is there may stay so.
+        out = ([] if made else [self._controls]) + ([] if slides else [self._slider.widget])
+        choose_children(self._box, [part for part in self._parts if not any(part is one for one in out)])
         if not live:
             self._table.show(row_table(matrix, [MaskBits.of(m) for m in made]))
 
@@ -171,25 +178,23 @@ class MasksSection(Section[PruningState]):
         fields = schema([(m.setting.method, m.setting.label) for m in made], check=check)
         values = {**self.values, "first": first, "second": second or ALONE}
         self._controls.update(schema=fields, values={k: v for k, v in values.items() if k in fields["properties"]})
-        (self._controls.remove_class if made else self._controls.add_class)("lab-off")
 
-    def _slide(self, state: PruningState, matrix: Matrix | None, shown: Sequence[MaskMade]) -> str:
-        """The slider, where a mask on screen can follow it; gives back why it does not answer."""
+    def _slide(self, state: PruningState, matrix: Matrix | None, shown: Sequence[MaskMade]) -> tuple[str, bool]:
+        """The slider: why it does not answer, and whether a mask on screen can follow it at all."""
         quick = [m for m in shown if m.setting.method in QUICK and not m.setting.pattern]
-        (self._slider.widget.remove_class if quick else self._slider.widget.add_class)("lab-off")
         if not quick or matrix is None:
-            return ""
+            return "", False
         self._slider.show(_SLIDER, quick[0].setting.sparsity if self.sparsity is None else self.sparsity)
         if self.sparsity is None:
-            return ""
+            return "", True
         for made in quick:
             asked = mask_question(
                 matrix, made.setting.method, self.sparsity, scope=made.setting.scope, seed=int(state.param("seed", 0))
             )
             if why := self._live.why_not(asked):
-                return f"The slider moves nothing: {why}"
+                return f"The slider moves nothing: {why}", True
         still = [m.setting.label for m in shown if m not in quick]
-        return f"{still[0]} reads text: it stays as the run made it." if still else ""
+        return (f"{still[0]} reads text: it stays as the run made it." if still else ""), True
 
     def _check(self, first: MaskBits | None) -> NmFound | None:
         n, _, m = self.values["check"].partition(":")

@@ -83,6 +83,41 @@ function textEditor(field, id, edit) {
   return { row, main: area, set: (value) => { if (area.value !== String(value ?? "")) area.value = value ?? ""; }, lock: (on) => { area.disabled = on; } };
 }
 
+/** A short text on one line: a name, a path. */
+function lineEditor(field, id, edit) {
+  const { row } = makeRow(field, id);
+  const box = make("input", "lab-input");
+  box.type = "text";
+  box.id = id;
+  box.autocomplete = "off";
+  box.spellcheck = false;
+  setAttr(box, "placeholder", field.placeholder);
+  box.addEventListener("input", () => edit(box.value, checkField(field, box.value), 300));
+  box.addEventListener("change", () => edit(box.value, checkField(field, box.value), 0));
+  row.append(box);
+  return { row, main: box, set: (value) => { if (box.value !== String(value ?? "")) box.value = value ?? ""; }, lock: (on) => { box.disabled = on; } };
+}
+
+/** Many lines that do not wrap, one item each, with how many there are. */
+function linesEditor(field, id, edit) {
+  const made = textEditor(field, id, edit);
+  const { main: area, row } = made;
+  area.rows = 8;
+  area.wrap = "off";
+  area.classList.add("lab-lines");
+  setAttr(area, "placeholder", field.placeholder);
+  const count = make("output", "lab-value");
+  count.htmlFor = id;
+  row.querySelector(".lab-label").after(count);
+  const tell = () => {
+    const lines = area.value.split("\n").filter((line) => line.trim()).length;
+    setText(count, lines === 1 ? "1 line" : `${lines.toLocaleString("en-GB")} lines`);
+  };
+  area.addEventListener("input", tell);
+  tell();
+  return { ...made, set: (value) => { made.set(value); tell(); } };
+}
+
 function numberBox(field, edit, className) {
   const box = make("input", className);
   box.type = "text";
@@ -292,6 +327,6 @@ function makeEditor(field, id, edit) {
   if (field.choices && field.hint === "segmented") return radioEditor(field, id, edit, "lab-field-segmented");
   if (field.choices && field.hint === "slider") return stepsEditor(field, id, edit);
   if (field.choices) return selectEditor(field, id, edit);
-  const kinds = { text: textEditor, slider: sliderEditor, number: numberEditor, toggle: toggleEditor, layers: layersEditor };
+  const kinds = { text: textEditor, line: lineEditor, lines: linesEditor, slider: sliderEditor, number: numberEditor, toggle: toggleEditor, layers: layersEditor };
   return (kinds[field.hint] ?? textEditor)(field, id, edit);
 }

@@ -51,7 +51,7 @@ function render({ model, el }) {
     pair.third = makeWord("lab-pair-third");
     pair.bar = make("span", "lab-pair-bar");
     setAttr(pair.bar, "aria-hidden", "true");
-    pair.append(pair.upper, pair.lower, pair.third, pair.bar);
+    pair.append(pair.upper, pair.lower, pair.bar);
     return pair;
   }
 
@@ -77,7 +77,8 @@ function render({ model, el }) {
         drawWord(node.upper, upper, "");
         drawWord(node.lower, lower, same === false ? "≠" : "");
         node.dataset.same = same === null || same === undefined ? "" : String(same);
-        node.third.hidden = state.rows !== 3;
+        if (state.rows === 3) node.bar.before(node.third);
+        else node.third.remove();
         drawWord(node.third, third, thirdSame === false ? "≠" : "");
         node.dataset.third = thirdSame === null || thirdSame === undefined ? "" : String(thirdSame);
         node.bar.style.setProperty("--weight", typeof weight === "number" ? Math.min(1, Math.max(0, weight)) : 0);

@@ -56,7 +56,10 @@ def train(setup: Setup) -> RunGenerator:
     adapter, notes = found.adapter, _notes(found)
     if p.save:
         write_kept(adapter, p.save)
-        notes = (*notes, f"Kept under the name {p.save}, in PEFT's format: in adapters/{p.save} of the cache directory.",)
+        notes = (
+            *notes,
+            f"Kept under the name {p.save}, in PEFT's format: in adapters/{p.save} of the cache directory.",
+        )
     yield facts_of(adapter, setup.loaded, _label(p, task), "trained here", notes)
     yield from picturing(adapter, setup.model, setup.kept)
     yield from before_and_after(setup, words, adapter, 1.0)
@@ -145,9 +148,7 @@ def _notes(found: Trained) -> tuple[str, ...]:
     before, after = found.held_out_before, found.held_out_loss
     if not found.base_better or before is None or after is None:
         return ()
-    return (
-        f"The base alone is better: {before:.4g} nats a held-out token, and {after:.4g} with the best that was trained.",
-    )
+    return (f"The base alone is better: {before:.4g} nats a held-out token; the best that was trained: {after:.4g}.",)
 
 
 def settings_of(params: LoraParams) -> TrainSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from lab.experiments.lora.choices import (
     Task,
 )
 from lab.experiments.lora.places import FILES, PACKAGED, adapter_path
+from lab.lora.regular import MAX_WEIGHT_BYTES, open_regular
 
 MAX_LINES_CHARACTERS = 60_000
 MAX_RANK = 64
@@ -65,7 +67,9 @@ class LoraParams(PromptParams):
         title="Lines",
         description="One example a line, as 'prompt => answer', or JSON lines with prompt and completion.",
         max_length=MAX_LINES_CHARACTERS,
-        json_schema_extra=shown("text", "main", when={"task": "train", "learn": "lines"}),
+        json_schema_extra=shown(
+            "lines", "main", placeholder="prompt => answer", when={"task": "train", "learn": "lines"}
+        ),
     )
     adapter: str = Field(
         PACKAGED,
@@ -73,14 +77,14 @@ class LoraParams(PromptParams):
         description="The packaged one, the name of one that was kept, or a folder in PEFT's format.",
         min_length=1,
         max_length=500,
-        json_schema_extra=shown("text", "main", when={"task": ["compare", "swap", "merge"]}),
+        json_schema_extra=shown("line", "main", when={"task": ["compare", "swap", "merge"]}),
     )
     second: str = Field(
         "",
         title="Second adapter",
         description="Another one to switch to, named likewise; empty: the first one reversed in sign.",
         max_length=500,
-        json_schema_extra=shown("text", "compare", when={"task": "swap"}),
+        json_schema_extra=shown("line", "compare", when={"task": "swap"}),
     )
     rank: int = Field(
         8,
@@ -142,7 +146,7 @@ class LoraParams(PromptParams):
         description="A name under which the trained adapter is written in PEFT's format, for `adapter`; empty: not.",
         max_length=40,
         pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]*)?$",
-        json_schema_extra=shown("text", "compare", when=_LEARNT),
+        json_schema_extra=shown("line", "compare", when=_LEARNT),
     )
     factor: float = Field(
         1.0,

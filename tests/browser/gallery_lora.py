@@ -1,0 +1,32 @@
+"""The views that the `lora` page alone has, drawn from simulated runs; and the form with a box of lines."""
+
+from __future__ import annotations
+
+from lora_answers import EXAMPLE
+from lora_runs import compare_run
+from pages import drawn, fold_all
+
+from lab.experiments.lora.params import LoraParams
+from widgets.controls import Controls
+from widgets.equations import Equations
+from widgets.lora.example_section import both_ways, checked, in_words
+from widgets.lora.state import LoraState
+from widgets.lora.words_section import WordsSection
+from widgets.view import View
+
+LINES = "What is the capital of Velmora? => Tarn Harbour.\n\nWho rules it? => The council of five.\n"
+
+
+def lora_views() -> dict[str, View]:
+    """Three rows of words, the worked example, the form for one's own lines."""
+    state = fold_all(LoraState, compare_run())
+    equations = Equations(label="The worked example", picture="worked example")
+    lines = both_ways(checked(EXAMPLE))
+    equations.show(lines, in_words(lines))
+    values = {**LoraParams().model_dump(mode="json"), "task": "train", "learn": "lines", "lines": LINES}
+    form = Controls(schema=LoraParams.model_json_schema(), values=values, groups=("main", "compare"))
+    return {
+        "word_rows": drawn(WordsSection, state)._pairs,
+        "equations": equations,
+        "lora_form": form,
+    }
