@@ -4,7 +4,7 @@ Two ways, named wherever one is chosen:
 
 - "one_shot": the inputs are those of the dense model (AWQ's way).
 - "sequential": a layer's inputs are those that the layers before it give once they are quantized (GPTQ's way). Only
-  `lab.quantization.whole_model` can do it, since it quantizes in between.
+  what changes the model in between can do it: `lab.calibration.layerwise`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from lab.calibration.inputs import LayerInputs
@@ -42,10 +43,10 @@ class Given:
         """
         del inputs
         check_weight(weight)
-        if self.mask.shape != weight.shape:
+        if self.mask.shape != weight.shape or self.mask.dtype != torch.bool:
             raise BadInput(
-                f"A mask of {tuple(self.mask.shape)} does not fit a weight of {tuple(weight.shape)}.",
-                remedy="Give one mask entry for each weight, (out, in).",
+                f"A mask of {tuple(self.mask.shape)} {self.mask.dtype} does not fit a weight of {tuple(weight.shape)}.",
+                remedy="Give one truth value for each weight, (out, in).",
             )
         yield 0.0
-        return Pruned(self.mask, weight.detach().float() * self.mask)
+        return Pruned(self.mask, weight.detach().float().masked_fill(~self.mask, 0.0))  # a product would give -0

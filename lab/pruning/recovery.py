@@ -2,7 +2,8 @@
 
 The optimizer knows only the weights that are kept: they lie side by side in one tensor for each matrix, with AdamW's
 two means of the same length, and are written back where the mask keeps them. So neither momentum nor weight decay can
-revive a pruned weight, and memory is what the kept weights need. Embedding, norms, biases and head stay as they are.
+revive a pruned weight. Embedding, norms, biases and head stay as they are. Memory: a copy of the trained matrices,
+their gradients, and five numbers for each kept weight (itself, the best so far, its gradient and two means).
 A step goes through the layers one by one (`lab.lora.training_pass`) and pauses between any two, and between matrices.
 """
 
@@ -74,7 +75,8 @@ class RecoverySettings:
             ("weight decay", self.weight_decay, 1.0),
             ("longest gradient", self.longest_gradient, 1e6),
         ):
-            if not 0 <= number <= most_ or (number == 0 and what != "weight decay"):
+            whole = isinstance(number, int | float) and not isinstance(number, bool)
+            if not whole or not 0 <= number <= most_ or (number == 0 and what != "weight decay"):
                 raise BadInput(
                     f"A {what} of {shown(number)} is out of bounds: 0 to {most_:g}.", remedy="Choose one between."
                 )
@@ -134,7 +136,9 @@ Steps = Generator[RecoveryStep | None, None, Recovered]
 
 
 class Recovery:
-    """One recovery. Run `steps()`; close it to stop; `recovered()` then gives the best so far.
+    """One recovery. Run `steps()`; close it to stop; `recovering()` then gives the best so far.
+
+    Masks are checked and matrices copied in the first slices of `steps()`.
 
     Args:
         model: a pruned shell (`lab.pruning.whole_model`). Not changed.
@@ -166,7 +170,7 @@ class Recovery:
         self._pass = RecoveryPass(model, masks, self.settings.layers)
         device = next(model.parameters()).device
         self._windows, self._held_out = ([_rows(w, device) for w in text] for text in (windows, held_out))
-        self._optimizers = [AdamW(one.kept, weight_decay=self.settings.weight_decay) for one in self._pass.matrices]
+        self._optimizers: list[AdamW] = []
         self._best: tuple[int, float, list[Tensor]] | None = None
         self._before: float | None = None
         self._done = 0
@@ -188,13 +192,14 @@ class Recovery:
                 yield step
         finally:
             work.close()
-        return self.recovered()
+        return (yield from self.recovering())
 
-    def recovered(self) -> Recovered:
-        """What is kept so far, as a shell that later steps do not change."""
-        step, loss, kept = self._best if self._best is not None else (0, None, self._pass.start)
+    def recovering(self) -> Generator[None, None, Recovered]:
+        """What is kept so far, as a shell that later steps do not change, a matrix at a time."""
+        step, loss, kept = self._best if self._best is not None else (0, None, [m.kept for m in self._pass.matrices])
+        shell = yield from self._pass.shell_with(kept)
         return Recovered(
-            shell=self._pass.shell_with(kept),
+            shell=shell,
             step=step,
             steps=self._done,
             held_out_loss=loss,
@@ -206,6 +211,8 @@ class Recovery:
 
     def _work(self) -> Generator[RecoveryStep | None, None, None]:
         settings = self.settings
+        yield from self._pass.taking()
+        self._optimizers = [AdamW(one.kept, weight_decay=settings.weight_decay) for one in self._pass.matrices]
         self._before = yield from self._measure()
         yield RecoveryStep(0, settings.steps, None, self._before, 0.0, 0.0, 0, 0.0, self._keep_best(self._before))
         order = batches(len(self._windows), settings.batch, settings.seed)
@@ -213,8 +220,7 @@ class Recovery:
             began = self._now()
             chosen = [self._windows[i] for i in next(order)]
             loss = yield from self._gradients(chosen)
-            norm = self._pass.gradient_norm()
-            yield None
+            norm = yield from self._pass.gradient_norm()
             rate = rate_at(step, peak=settings.learning_rate, warmup=settings.warmup, steps=settings.steps)
             sound = math.isfinite(loss) and math.isfinite(norm)
             if sound:
@@ -249,7 +255,7 @@ class Recovery:
         factor = min(1.0, self.settings.longest_gradient / (norm + 1e-6))
         for matrix, optimizer in zip(self._pass.matrices, self._optimizers, strict=True):
             with torch.no_grad():
-                optimizer.step(matrix.gradient().mul_(factor), rate)
+                optimizer.step(matrix.gradient.mul_(factor), rate)
                 matrix.write()
             yield
         self._done += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ class MaskedMatrix:
     Attributes:
         kept: (kept,) fp32: the kept weights in the order of the weight's own layout; the optimizer changes them in
             place, `write` puts them into the matrix.
+        gradient: (kept,) fp32: theirs, once `collect` has gathered it.
     """
 
     def __init__(self, module: nn.Module, mask: Tensor) -> None:
@@ -33,11 +34,14 @@ class MaskedMatrix:
         self.weight = nn.Parameter(weight.detach().clone(), requires_grad=True)
         module.weight = self.weight
         self.kept = self.weight.detach()[self._mask].float()
+        self.gradient = torch.zeros(0)
 
-    def gradient(self) -> Tensor:
-        """(kept,) fp32: that of the kept weights; zeros where none came."""
+    def collect(self) -> Tensor:
+        """Gather the gradient of the kept weights, zeros where none came, and let the matrix's own go."""
         grad = self.weight.grad
-        return torch.zeros_like(self.kept) if grad is None else grad[self._mask].float()
+        self.gradient = torch.zeros_like(self.kept) if grad is None else grad[self._mask].float()
+        self.weight.grad = None
+        return self.gradient
 
     def write(self) -> None:
         """Put the kept weights where the mask keeps them. Must run without gradients."""
@@ -58,11 +62,10 @@ class RecoveryPass(TrainingPass):
         layers: indices of the decoder layers that are trained; None for all.
 
     Attributes:
-        matrices: in the order of the layers.
-        start: the kept weights before training.
+        matrices: in the order of the layers; there once `taking` has ended.
 
     Raises:
-        BadInput, NotFound, ModelError: see `lab.pruning.recovery.Recovery`.
+        BadInput, ModelError: see `lab.pruning.recovery.Recovery`.
     """
 
     def __init__(self, model: nn.Module, masks: Mapping[str, Tensor], layers: Sequence[int] | None) -> None:
@@ -74,40 +77,57 @@ class RecoveryPass(TrainingPass):
         self._device = next(self._shell.parameters()).device
         self._base = getattr(self._shell, "base_model", self._shell)
         wanted = _wanted(len(self._layers), layers)
+        self._masks: list[tuple[str, Tensor, int]] = []
         self._trained: list[str] = []
         self.matrices: list[MaskedMatrix] = []
         self.lowest = len(self._layers)
         for name, mask in masks.items():
-            module = linear_module(self._shell, name)
             inside = name.startswith(f"{prefix}.")
             index = int(name.removeprefix(f"{prefix}.").partition(".")[0]) if inside else -1
-            _check_mask(name, out_in(module), mask)
             if index in wanted:
-                self._trained.append(name)
-                self.matrices.append(MaskedMatrix(module, mask))
+                self._masks.append((name, mask, index))
                 self.lowest = min(self.lowest, index)
-        if not self.matrices:
+        if not self._masks:
             raise BadInput(
                 "There is nothing to train: no mask lies in the chosen decoder layers.", remedy="Choose more layers."
             )
-        self.start = [one.kept.clone() for one in self.matrices]
 
-    def gradient_norm(self) -> float:
-        """The 2-norm over all kept weights."""
-        with torch.no_grad():
-            return math.sqrt(sum(float(one.gradient().square().sum(dtype=torch.float64)) for one in self.matrices))
+    def taking(self) -> Generator[None, None, None]:
+        """Check the masks and copy what is trained, a matrix at a time.
+
+        Raises:
+            NotFound: a name that is no linear module.
+            BadInput: a mask that does not fit its matrix or its zeros.
+        """
+        for name, mask, _ in self._masks:
+            module = linear_module(self._shell, name)
+            _check_mask(name, out_in(module), mask)
+            yield
+            self._trained.append(name)
+            self.matrices.append(MaskedMatrix(module, mask))
+            yield
+
+    def gradient_norm(self) -> Generator[None, None, float]:
+        """The 2-norm over all kept weights, whose gradients are collected for it, a matrix at a time."""
+        total = 0.0
+        for one in self.matrices:
+            with torch.no_grad():
+                total += float(one.collect().square().sum(dtype=torch.float64))
+            yield
+        return math.sqrt(total)
 
     def forget_gradients(self) -> None:
         """Before a batch."""
         for one in self.matrices:
             one.weight.grad = None
 
-    def shell_with(self, kept: Sequence[Tensor]) -> nn.Module:
-        """A shell with these kept weights in matrices of its own."""
+    def shell_with(self, kept: Sequence[Tensor]) -> Generator[None, None, nn.Module]:
+        """A shell with these kept weights in matrices of its own, a matrix at a time."""
         shell = make_shell(self._shell)
-        with torch.no_grad():
-            for name, matrix, values in zip(self._trained, self.matrices, kept, strict=True):
+        for name, matrix, values in zip(self._trained, self.matrices, kept, strict=True):
+            with torch.no_grad():
                 linear_module(shell, name).weight = matrix.filled(values)
+            yield
         return shell
 
 

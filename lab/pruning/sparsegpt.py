@@ -55,7 +55,7 @@ class SparseGpt:
         block: columns among which weights are compared, and whose errors wait before they reach those beyond.
 
     Raises:
-        BadInput: damping or block outside their limits, or a block that cuts N:M groups.
+        BadInput: damping or block outside their limits.
     """
 
     pattern: Pattern = field(default_factory=Pattern)

@@ -23,7 +23,12 @@ def lora_views() -> dict[str, View]:
     equations = Equations(label="The worked example", picture="worked example")
     lines = both_ways(checked(EXAMPLE))
     equations.show(lines, in_words(lines))
-    values = {**LoraParams().model_dump(mode="json"), "task": "train", "learn": "lines", "lines": LINES}
+    values = {
+        **LoraParams.model_validate({}).model_dump(mode="json"),
+        "task": "train",
+        "learn": "lines",
+        "lines": LINES,
+    }
     form = Controls(schema=LoraParams.model_json_schema(), values=values, groups=("main", "compare"))
     return {
         "word_rows": drawn(WordsSection, state)._pairs,

@@ -137,7 +137,7 @@ def test_each_module_may_have_its_own_method(tiny: Tiny) -> None:
     assert torch.equal(whole.masks()[at + "self_attn.q_proj"], mask)
     assert {m.method for m in whole.modules} == {"magnitude", "sparsegpt", "given", "wanda"}
     assert sum(s.reason == "not chosen" for s in whole.coverage.skipped) == 10
-    with pytest.raises(BadInput, match=r"k_proj: A mask of \(32, 32\) does not fit a weight of \(16, 32\)"):
+    with pytest.raises(BadInput, match=r"k_proj: A mask of \(32, 32\) torch.bool does not fit a weight of \(16, 32\)"):
         prune_model(model, {at + "self_attn.k_proj": Given(mask)})
 
 

@@ -65,9 +65,9 @@ def merge_figures(found: Sequence[MergeFigures]) -> list[dict[str, Any]]:
         {
             "id": "merge_difference",
             "value": number(first.max_logit_difference, 2) if first else "",
-            "unit": "max Δ",
+            "unit": "",
             "badge": "MEASURED",
-            "note": f"of a logit, merged against unmerged, {name_of(first.kind)}" if first else "",
+            "note": f"max |logit difference|, merged against unmerged, {name_of(first.kind)}" if first else "",
             "title": "Over the prompt and the base's words, the whole vocabulary: the proof that merging is exact.",
         },
         {

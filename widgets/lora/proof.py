@@ -42,9 +42,9 @@ def proof_figures(state: LoraState) -> list[dict[str, Any]]:
         {
             "id": "logit_difference",
             "value": number(difference, 2) if difference is not None else "",
-            "unit": "max Δ",
+            "unit": "",
             "badge": "MEASURED",
-            "note": f"of a logit, merged against unmerged{f', {places:,.0f} places' if places else ''}",
+            "note": f"max |logit difference|, merged against unmerged{f', {places:,.0f} places' if places else ''}",
             "title": "The largest difference of any logit of the vocabulary, at any of the places.",
         },
         {

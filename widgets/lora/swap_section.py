@@ -112,9 +112,9 @@ def swap_figures(state: LoraState, rows: Sequence[SwapRow]) -> list[dict[str, An
         {
             "id": "swap_difference",
             "value": number(most, 2) if most is not None else "",
-            "unit": "max Δ",
+            "unit": "",
             "badge": "MEASURED",
-            "note": "of a logit, merged against switched on",
+            "note": "max |logit difference|, merged against switched on",
             "title": "The largest difference of any logit, over the prompt's last places.",
         },
     ]

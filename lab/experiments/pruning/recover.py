@@ -13,6 +13,7 @@ from lab.experiments.pruning.setup import Setup
 from lab.experiments.pruning.whole import covered, layers_pruned, pruning_model
 from lab.models.linear import out_in
 from lab.pruning.recovery import Recovered, Recovery, RecoverySettings, RecoveryStep
+from lab.steps import paused, relay
 
 HELD = "pruned weights are still 0 after the fine-tune"
 MEASURES = 8
@@ -48,7 +49,7 @@ def recover(setup: Setup) -> RunGenerator:
                 continue
             yield _step(step)
             yield progress("fine-tuning", 0.3 + 0.6 * step.step / step.steps, 1)
-    found = run.recovered()
+    found = yield from relay(run.recovering(), paused)
     shell = found.shell
     kept = 0
     for name, mask in masks.items():
