@@ -17,7 +17,7 @@ from words_sim import HOSTILE, OTHER, WORDS
 from lab.events.quantization_words import PackedFigures, PackedToken
 from lab.events.words import Variant
 from widgets.format import format_bytes
-from widgets.quantization.packed_plot import _apart
+from widgets.quantization.packed_plot import _apart, line_name
 from widgets.quantization.packed_section import PackedSection, best, packed_verdict
 from widgets.quantization.words_section import WordsSection
 from widgets.word_pairs import LIMIT, Pair, Word, WordPairs
@@ -276,3 +276,9 @@ def test_infinite_and_missing_figures_are_dashes() -> None:
     row = next(r for r in section._decode.state["rows"] if r["label"] == "int8, head too")
     assert row["cells"][2] == "–"
     assert next(r for r in section._equal.state["rows"] if r["label"] == "int8, head too")["cells"] == ["–"]
+
+
+def test_lines_of_packed_variants_have_names_of_their_own() -> None:
+    variants = ("dense", "int8", "int8_dense_head", "int4", "int4_dense_head")
+    names = [line_name(variant) for variant in variants]
+    assert names == ["dense", "int8", "int8, dense head", "int4", "int4, dense head"]

@@ -51,7 +51,7 @@ class PackedPlot(Plot):
         data["names"] = {
             "x": [len(sums[name]) - 1 for _, name in ends],
             "y": [y for y, _ in ends],
-            "text": [short(labels.get(name, name)) for _, name in ends],
+            "text": [line_name(name) for _, name in ends],
             "dy": [*_apart([y / top for y, _ in ends])],
         }
         self.update(
@@ -61,9 +61,10 @@ class PackedPlot(Plot):
         )
 
 
-def short(label: str, most: int = 18) -> str:
-    """A label that fits beside a line."""
-    return label if len(label) <= most else f"{label[: most - 1]}…"
+def line_name(variant: str) -> str:
+    """A variant's name beside its line, as short as it tells the lines apart: "int4, dense head"."""
+    name, _, rest = variant.partition("_")
+    return f"{name}, {rest.replace('_', ' ')}" if rest else name
 
 
 def _apart(heights: Sequence[float], pixels: float = 190.0, least: float = 13.0) -> list[float]:
