@@ -80,6 +80,17 @@ class RecoverySettings:
                 raise BadInput(
                     f"A {what} of {shown(number)} is out of bounds: 0 to {most_:g}.", remedy="Choose one between."
                 )
+        _check_layers(self.layers)
+
+
+def _check_layers(layers: object) -> None:
+    if layers is None:
+        return
+    whole = isinstance(layers, tuple | list) and all(type(one) is int and one >= 0 for one in layers)
+    if not whole:
+        raise BadInput(
+            f"{shown(layers)} are no decoder layers; they are out of bounds.", remedy="Give whole numbers from 0, or None."
+        )
 
 
 @dataclass(frozen=True)

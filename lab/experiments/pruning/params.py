@@ -102,7 +102,7 @@ class PruningParams(PromptParams):
     steps: int = Field(
         40,
         title="Steps",
-        description="Optimizer steps of the fine-tune; about a second each on two cores.",
+        description="Optimizer steps of the fine-tune; some seconds each on two cores.",
         ge=1,
         le=500,
         json_schema_extra=shown("slider", "main", unit="steps", when={"task": "recover"}),
