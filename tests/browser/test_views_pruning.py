@@ -149,7 +149,7 @@ def test_values_colour_the_part_that_was_answered(open_gallery: Open) -> None:
     page.evaluate(
         "([p]) => { const m = views.mask.model; const n = p.rows * p.columns;"
         " m.set('state', {...m.get('state'), colour: 'value',"
-        " values: {...p, scale: 0.5, bytes: btoa(String.fromCharCode(...Array(n).fill(129)))}}); }",
+        " values: {...p, scale: 0.5, bytes: btoa(String.fromCharCode(129).repeat(n))}}); }",
         [place],
     )
     settle(page, "mask", lambda: page.keyboard.press("ArrowRight"))
