@@ -89,7 +89,8 @@ def _check_layers(layers: object) -> None:
     whole = isinstance(layers, tuple | list) and all(type(one) is int and one >= 0 for one in layers)
     if not whole:
         raise BadInput(
-            f"{shown(layers)} are no decoder layers; they are out of bounds.", remedy="Give whole numbers from 0, or None."
+            f"{shown(layers)} are no decoder layers; they are out of bounds.",
+            remedy="Give whole numbers from 0, or None.",
         )
 
 
