@@ -19,13 +19,13 @@ pytestmark = pytest.mark.model
 
 
 def test_wanda_loses_a_fifth_of_what_magnitude_loses_at_half(
-    loaded_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+    packaged_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sun et al. 2023, in shape: perplexity at 50 %, Wanda at most a fifth of magnitude's."""
     monkeypatch.setattr(curve, "COARSE", (0.5,))
     monkeypatch.setattr(curve, "FINE", ())
     params = PruningParams(task="curve", method="wanda", sparsity=0.5, calibration_tokens=2048, heldout_tokens=512)
-    run = run_experiment(make_runner(), loaded_model, params)
+    run = run_experiment(make_runner(), packaged_model, params)
     found = {p.setting.method: p.divergence for p in run.of(CurvePoint)}
     wanda, magnitude = found["wanda"], found["magnitude"]
     assert wanda is not None
