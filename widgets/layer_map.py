@@ -126,6 +126,8 @@ def _rows(present: set[str]) -> tuple[int, int]:
     return (split, len(PROJECTIONS) - 1) if present & set(CONV1D) else (0, split - 1)
 
 
+_AFTER = 0.125
+"""Share of the width that the largest figure has beside the scale: "14.6 %" fits at 800 px."""
 _NO_RAMP: dict[str, list[Any]] = {"x": [], "y": [], "alpha": [], "width": [], "height": []}
 _NO_WORDS: dict[str, list[Any]] = {"x": [], "y": [], "text": [], "align": []}
 
@@ -133,7 +135,7 @@ _NO_WORDS: dict[str, list[Any]] = {"x": [], "y": [], "text": [], "align": []}
 def _ramp(layers: int, y: float) -> dict[str, list[Any]]:
     """The scale: from the smallest figure to the largest."""
     span = layers * 0.3
-    left, width = layers - 0.5 - span - layers * 0.09, span / _STEPS
+    left, width = layers - 0.5 - span - layers * _AFTER, span / _STEPS
     return {
         "x": [left + width * (i + 0.5) for i in range(_STEPS)],
         "y": [y] * _STEPS,
@@ -144,7 +146,7 @@ def _ramp(layers: int, y: float) -> dict[str, list[Any]]:
 
 
 def _scale_words(layers: int, y: float, low: str, high: str) -> dict[str, list[Any]]:
-    span, after, gap = layers * 0.3, layers * 0.09, layers * 0.008
+    span, after, gap = layers * 0.3, layers * _AFTER, layers * 0.008
     return {
         "x": [layers - 0.5 - span - after - gap, layers - 0.5 - after + gap],
         "y": [y, y],

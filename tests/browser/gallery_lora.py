@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lora_answers import EXAMPLE
-from lora_runs import compare_run
+from lora_runs import compare_run, train_run
 from pages import drawn, fold_all
 
+from lab.events import RunStarted
 from lab.experiments.lora.params import LoraParams
 from widgets.controls import Controls
 from widgets.equations import Equations
 from widgets.lora.example_section import both_ways, checked, in_words
+from widgets.lora.keep_section import KeepSection
 from widgets.lora.state import LoraState
 from widgets.lora.words_section import WordsSection
 from widgets.view import View
@@ -18,7 +22,7 @@ LINES = "What is the capital of Velmora? => Tarn Harbour.\n\nWho rules it? => Th
 
 
 def lora_views() -> dict[str, View]:
-    """Three rows of words, the worked example, the form for one's own lines."""
+    """Three rows of words, the worked example, the forms for one's own lines and for a name."""
     state = fold_all(LoraState, compare_run())
     equations = Equations(label="The worked example", picture="worked example")
     lines = both_ways(checked(EXAMPLE))
@@ -30,8 +34,12 @@ def lora_views() -> dict[str, View]:
         "lines": LINES,
     }
     form = Controls(schema=LoraParams.model_json_schema(), values=values, groups=("main", "compare"))
+    living = [replace(e, recorded="") if isinstance(e, RunStarted) else e for e in train_run()]
+    keep = drawn(KeepSection, fold_all(LoraState, living))
     return {
         "word_rows": drawn(WordsSection, state)._pairs,
         "equations": equations,
         "lora_form": form,
+        "keep_form": keep._form,
+        "keep_actions": keep._actions,
     }

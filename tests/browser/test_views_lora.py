@@ -69,6 +69,20 @@ def test_a_short_text_has_one_line(open_gallery: Open) -> None:
     assert wait_sent(page, "lora_form", "values")[-1]["changed"] == {"adapter": "my-adapter"}
 
 
+def test_a_name_is_typed_and_the_adapter_kept(open_gallery: Open) -> None:
+    page = open_gallery("keep_form,keep_actions")
+    box = page.get_by_label("Keep as", exact=True)
+    assert box.get_attribute("placeholder") == "island-8"
+    box.fill("my-island")
+    box.press("Tab")
+    assert wait_sent(page, "keep_form", "values")[-1]["changed"] == {"name": "my-island"}
+    set_state(page, "keep_form", values={"name": "my-island"}, errors={"name": EVIL})
+    expect(page.locator("#keep_form .lab-error")).to_have_text(EVIL)
+    expect(box).to_have_attribute("aria-invalid", "true")
+    page.get_by_role("button", name="Keep", exact=True).click()
+    assert wait_sent(page, "keep_actions", "action")[-1]["id"] == "keep"
+
+
 def test_the_worked_example_is_drawn_and_can_be_saved(open_gallery: Open) -> None:
     page = open_gallery("equations")
     expect(page.locator("#equations .lab-marked .lab-equation-matrix")).to_have_text(["57", "57"])
@@ -89,6 +103,17 @@ RUNS: dict[str, Callable[[], Iterator[Any]]] = {
 }
 
 
+_BEYOND_THE_CARD = """() => {
+  const edge = document.querySelector(".lab-picture").getBoundingClientRect().right - 10;
+  const range = document.createRange();
+  return [...document.querySelectorAll(".lab-picture *")]
+    .filter((node) => node.children.length === 0 && node.textContent.trim() && !node.closest("details"))
+    .filter((node) => { range.selectNodeContents(node); return range.getBoundingClientRect().right > edge; })
+    .map((node) => node.textContent.slice(0, 40));
+}"""
+"""Texts that stick out of the card to the right."""
+
+
 @pytest.mark.parametrize("task", RUNS)
 def test_every_task_fits_a_narrow_and_a_wide_page_in_both_themes(browser: Browser, task: str) -> None:
     with still("lora", RUNS[task](), ANSWERS) as url:
@@ -100,6 +125,7 @@ def test_every_task_fits_a_narrow_and_a_wide_page_in_both_themes(browser: Browse
         page.wait_for_selector("body[data-ready]")
         expect(page.locator(".lab-plot[data-ready]")).to_have_count(page.locator(".lab-plot").count())
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert page.evaluate(_BEYOND_THE_CARD) == []
         page.set_viewport_size({"width": 1280, "height": 900})
         page.evaluate("document.body.dataset.jpThemeLight = 'false'")
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

@@ -18,6 +18,7 @@ from lab.backend.store import RunStore
 from lab.errors import LabError
 from lab.events import Event, Recording, RunFinished, RunStarted
 from widgets.experiment import Desk
+from widgets.lora.keep_section import KeepSection
 from widgets.lora.poster import body
 from widgets.lora.scale_section import WARM, ScaleSection
 from widgets.lora.views import LoraViews
@@ -119,8 +120,35 @@ def test_the_scale_at_1_has_the_probabilities_of_the_run(bench: Bench, events: l
     assert rows
     for row in rows:
         assert row["bars"][0][0] == pytest.approx(row["dots"][0][0], abs=1e-4)
-        assert row["cells"][2] == "this one"  # greedy words are the base's first choice
+        assert row["cells"][2] == "the same"  # greedy words are the base's first choice
     send(section._slider.widget, type="values", changed={"factor": 2.0}, invalid=[])
     views.render(live=False)
     moved = [row["bars"][0][0] for row in section._bars.state["rows"]]
     assert any(not math.isclose(a, b["bars"][0][0], abs_tol=1e-4) for a, b in zip(moved, rows, strict=True))
+
+
+def keep(section: KeepSection) -> None:
+    send(section._form, type="values", changed={"name": "mine"}, invalid=[])
+    send(section._actions, type="action", id="keep")
+
+
+def test_what_was_kept_runs_again_before_and_after(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_CACHE_DIR", str(tmp_path))
+    views = bench.page(bench.run())
+    section = views.section("KeepSection")
+    assert isinstance(section, KeepSection)
+    keep(section)
+    assert section.kept == "mine"
+    assert (tmp_path / "adapters" / "mine" / "adapter_config.json").is_file()
+    again = bench.run(task="compare", adapter="mine", heldout_tokens=64)
+    own = bench.page(again).state.own
+    assert own is not None
+    assert (own.name, own.matches, own.effectless) == ("mine", "", "")
+    views = bench.page(bench.run(seed=1))  # another adapter does not take its place
+    section = views.section("KeepSection")
+    assert isinstance(section, KeepSection)
+    keep(section)
+    views.render(live=False)
+    assert "There is an adapter" in section._form.state["errors"]["name"]

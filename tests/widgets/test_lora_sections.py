@@ -71,9 +71,11 @@ def test_the_proof_s_figures_are_those_of_its_detail() -> None:
     assert differences(state) == [("adapter", 5.4e-5)]
     figures = {f["id"]: f for f in proof_figures(state)}
     assert figures["logit_difference"]["value"] == "5.4 × 10⁻⁵"
-    assert figures["relative_difference"]["note"].startswith("within")
+    assert figures["relative_difference"]["note"].endswith("within the limit 1 × 10⁻⁵")
     wrong = fold_all(LoraState, compare_run(verdict="different"))
-    assert {f["id"]: f for f in proof_figures(wrong)}["relative_difference"]["note"].startswith("above")
+    assert {f["id"]: f for f in proof_figures(wrong)}["relative_difference"]["note"].endswith(
+        "above the limit 1 × 10⁻⁵"
+    )
     assert proof_figures(LoraState())[0]["value"] == ""
 
 

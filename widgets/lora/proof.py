@@ -30,6 +30,11 @@ def _float(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
+def _beside(inside: bool, limit: float | None) -> str:
+    where = f", {'within' if inside else 'above'} the limit {number(limit, 1)}" if limit is not None else ""
+    return f"difference / largest |logit|{where}"
+
+
 def proof_figures(state: LoraState) -> list[dict[str, Any]]:
     """The largest difference, the largest logit, and their ratio beside its limit, for the first adapter."""
     detail = state.proof.detail if state.proof else {}
@@ -58,9 +63,9 @@ def proof_figures(state: LoraState) -> list[dict[str, Any]]:
         {
             "id": "relative_difference",
             "value": number(ratio, 2) if ratio is not None and math.isfinite(ratio) else "",
-            "unit": "relative",
+            "unit": "",
             "badge": "DERIVED",
-            "note": ("within" if inside else "above") + f" the limit {number(limit, 1)}" if limit is not None else "",
+            "note": _beside(inside, limit),
             "title": "Sums in another order are rounded differently; a wrong scale or a wrong matrix is far above it.",
         },
     ]

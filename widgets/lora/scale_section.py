@@ -124,7 +124,7 @@ class ScaleSection(Section[LoraState]):
         own = {t.index: t.p for t in state.words.get(shown, [])}
         reference = 0.0 if shown == BASE else state.factor
         self._figures.show(scale_figures(said))
-        columns = (Column("p now", NOW), Column(f"p at {reference:g}"), Column("most probable"))
+        columns = (Column("p now", NOW), Column(f"p at {reference:g}"), Column("top now"))
         self._bars.show(token_rows(said, own, f"at {reference:g}"), columns, most=1.0)
         self._over.show(quality_rows(at, factor), (Column("p, mean", RUN), Column("its own first choice")), most=1.0)
         rest = f" {said.left_out:,} later tokens of the row are not read." if said.left_out else ""

@@ -17,6 +17,8 @@ from widgets.words.rows import probability
 NOW: Series = 2
 RUN: Series = 1
 MOST_SHOWN = 48
+MOST_LABEL = 16
+"""Characters of a token: at 800 px there is no room for more beside bars and figures."""
 
 
 @dataclass(frozen=True)
@@ -114,19 +116,24 @@ def token_rows(said: Reading, own: Mapping[int, float], what: str) -> list[BarRo
         known = before is not None and math.isfinite(before)
         rows.append(
             BarRow(
-                label=visible(token.text)[:28],
+                label=_short(visible(token.text), MOST_LABEL),
                 mono=True,
                 bars=[Bar(token.p, NOW)],
                 cells=[
                     probability(token.p),
                     probability(before) if before is not None else "–",
-                    "this one" if same else f"{visible(token.best)[:14]} {probability(token.best_p)}",
+                    "the same" if same else _short(visible(token.best), 12),
                 ],
                 dots=[(before, what)] if before is not None and known else [],
-                title=f"new token {token.index + 1}, id {token.token_id}",
+                title=f"new token {token.index + 1}, id {token.token_id}; most probable: {visible(token.best)[:28]} "
+                f"{probability(token.best_p)}",
             )
         )
     return rows
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def quality_rows(at: Mapping[float, Reading], factor: float) -> list[BarRow]:

@@ -168,9 +168,9 @@ def kept_figures(spectra: Spectra, keep: int, facts: AdapterFacts | None) -> lis
         {
             "id": "kept_error",
             "value": percent(error),
-            "unit": f"of ΔW lost, {some} kept",
+            "unit": "of ΔW lost",
             "badge": "DERIVED",
-            "note": "|ΔW − ΔWₖ| / |ΔW|, all matrices",
+            "note": f"{some} kept: |ΔW − ΔWₖ| / |ΔW|, all matrices",
             "title": "Root of the share of the squared singular values that is cut.",
         },
         {

@@ -20,7 +20,11 @@ from widgets.section import Section, section
 from widgets.text import Words
 from widgets.verdict import Verdict
 
-ENOUGH = Action("enough", "Enough: go on with the best so far", "Ends the training; the adapter of the ring is kept.")
+ENOUGH = Action(
+    "enough",
+    "Stop training, go on with the best so far",
+    "The run goes on with the adapter of the ring: words, merge, proof.",
+)
 
 
 class TrainingSection(Section[LoraState]):

@@ -28,6 +28,7 @@ LAYOUT: dict[str, tuple[str, ...]] = {
         "training_section:TrainingSection",
         *_WORDS,
         "adapter_section:AdapterSection",
+        "keep_section:KeepSection",
         *_WHERE,
         *_BY_HAND,
     ),

@@ -13,8 +13,8 @@ from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
 from widgets.format import format_ms, format_number
+from widgets.loss_plot import LEGEND, LossPlot
 from widgets.numbers import number, percent
-from widgets.pruning.recovery_plot import BATCH, HELDOUT, RecoveryPlot
 from widgets.pruning.state import PruningState
 from widgets.section import Section, heading, section, sections
 from widgets.text import Words
@@ -28,9 +28,9 @@ class RecoverySection(Section[PruningState]):
         super().__init__(desk)
         self._verdict = Verdict()
         self._figures = FigureRow()
-        self._plot = RecoveryPlot()
+        self._plot = LossPlot("Loss of the fine-tune")
         self._legend = Words(css_class="lab-caption")
-        self._legend.legend([("a batch of training text", BATCH, False), ("held-out text", HELDOUT, True)])
+        self._legend.legend(LEGEND)
         self._bars = BarTable(label="Perplexity of dense, pruned and recovered", first="model", picture="recovered")
         self._caption = Words(css_class="lab-caption")
         self._table = DataTable(summary="Table of all steps")
