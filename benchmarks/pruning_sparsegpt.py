@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks.published import arguments, beside, engine, own_run
@@ -24,27 +23,14 @@ ENGINE = engine(
 )
 
 
-def run_pruning_sparsegpt(
-    *,
-    model: str = "",
-    tokens: int = 8192,
-    threads: int = 2,
-    engine_python: str = "",
-    limit_s: float = 1800.0,
-    say: Callable[[str], None] = print,
-) -> dict[str, Any]:
-    """Everything that the command prints, as plain JSON data; arguments as of `benchmarks.published.beside`."""
-    found = beside(
-        "benchmarks.pruning_sparsegpt",
-        ENGINE,
-        model=model,
-        tokens=tokens,
-        threads=threads,
-        engine_python=engine_python,
-        limit_s=limit_s,
-        say=say,
-    )
-    return {"benchmark": "pruning_sparsegpt", "settings": {"sparsity": 0.5, "damping": 0.01, "block": 128}, **found}
+def run_pruning_sparsegpt(**options: Any) -> dict[str, Any]:
+    """Everything that the command prints, as plain JSON data; options as of `benchmarks.published.beside`."""
+    settings = {"sparsity": 0.5, "damping": 0.01, "block": 128}
+    return {
+        "benchmark": "pruning_sparsegpt",
+        "settings": settings,
+        **beside("benchmarks.pruning_sparsegpt", ENGINE, **options),
+    }
 
 
 def _pruned(model: Any, windows: list[list[int]]) -> tuple[Any, dict[str, Any]]:

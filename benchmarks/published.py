@@ -74,12 +74,12 @@ def beside(
     module: str,
     program: str,
     *,
-    model: str,
-    tokens: int,
-    threads: int,
-    engine_python: str,
-    limit_s: float,
-    say: Callable[[str], None],
+    model: str = "",
+    tokens: int = 8192,
+    threads: int = 2,
+    engine_python: str = "",
+    limit_s: float = 1800.0,
+    say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Both, one after the other.
 

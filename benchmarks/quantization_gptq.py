@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks.published import arguments, beside, engine, own_run
@@ -27,28 +26,14 @@ ENGINE = engine(
 )
 
 
-def run_quantization_gptq(
-    *,
-    model: str = "",
-    tokens: int = 8192,
-    threads: int = 2,
-    engine_python: str = "",
-    limit_s: float = 1800.0,
-    say: Callable[[str], None] = print,
-) -> dict[str, Any]:
-    """Everything that the command prints, as plain JSON data; arguments as of `benchmarks.published.beside`."""
-    found = beside(
-        "benchmarks.quantization_gptq",
-        ENGINE,
-        model=model,
-        tokens=tokens,
-        threads=threads,
-        engine_python=engine_python,
-        limit_s=limit_s,
-        say=say,
-    )
+def run_quantization_gptq(**options: Any) -> dict[str, Any]:
+    """Everything that the command prints, as plain JSON data; options as of `benchmarks.published.beside`."""
     settings = {"bits": 4, "group_size": 64, "act_order": "static", "damping": 0.01, "block": 128}
-    return {"benchmark": "quantization_gptq", "settings": settings, **found}
+    return {
+        "benchmark": "quantization_gptq",
+        "settings": settings,
+        **beside("benchmarks.quantization_gptq", ENGINE, **options),
+    }
 
 
 def _quantized(model: Any, windows: list[list[int]]) -> tuple[Any, dict[str, Any]]:

@@ -23,8 +23,9 @@ from lab.events.quantization_methods import OutlierFeatures, ScaleSearch
 from lab.events.quantization_words import PackedToken
 from lab.events.words import Variant, WordsCompared
 from lab.experiments.base import RunContext
+from lab.experiments.compared import texts
 from lab.experiments.compared.texts import WINDOW, cut
-from lab.experiments.quantization import layer, map, packed, voices  # noqa: A004 - a task's own name
+from lab.experiments.quantization import map, packed, voices  # noqa: A004 - a task's own name
 from lab.experiments.quantization.packed_proof import OUTPUT_TOLERANCE, PRODUCT_TOLERANCE, product_error
 from lab.experiments.quantization.params import QuantizationParams
 from lab.experiments.quantization.run import make_runner
@@ -63,18 +64,20 @@ def test_windows_hold_the_whole_text_each_behind_the_prefix(count: int, prefix: 
     assert len(windows[-1]) < WINDOW + WINDOW // 8
 
 
-@pytest.mark.parametrize("task", [layer, map])
-def test_held_out_inputs_are_gathered_window_by_window(tiny: Tiny, task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("task", "gathers"), [("layer", texts), ("map", map)])
+def test_held_out_inputs_are_gathered_window_by_window(
+    tiny: Tiny, task: str, gathers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[list[int]] = []
 
     def watched(model: Any, windows: list[list[int]], names: Any, **options: Any) -> Any:
         seen.append([len(w) for w in windows])
         return original(model, windows, names, **options)
 
-    original = task.calibrating
-    monkeypatch.setattr(task, "calibrating", watched)
+    original = gathers.calibrating
+    monkeypatch.setattr(gathers, "calibrating", watched)
     monkeypatch.setattr("lab.experiments.compared.texts.WINDOW", 32)
-    ran(tiny(), task=task.__name__.rpartition(".")[2], heldout_tokens=96)
+    ran(tiny(), task=task, heldout_tokens=96)
     assert seen[-1] == [32, 32, 32]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lab.experiments.lora.choices import MISTAKES
+from widgets.intro import intro as opening
 from widgets.lora.state import LoraState
-from widgets.numbers import capital
 
 INTROS = {
     "compare": "The same prompt by the base, with the adapter on, and with the adapter merged into the weights: what "
@@ -16,20 +16,11 @@ INTROS = {
     "merge": "Merging adds the update into the weights. In fp32 nothing is lost; in fewer bits a part of the update is "
     "rounded away.",
 }
-BROKEN = "Broken on purpose: {}. The proof at the foot of the page should catch it."
 
 
 def intro(state: LoraState) -> list[str]:
     """What the task does, on which texts, and the mistake of a run that is broken on purpose."""
-    said = [INTROS[state.task]]
-    texts = state.texts.texts if state.texts else ()
-    if texts:
-        parts = [f"{t.role} text: {t.tokens:,} tokens of {t.name} ({t.hash})" for t in texts]
-        said.append(f"{capital('; '.join(parts))}.")
-    mistake = state.param("break_run", "nothing")
-    if mistake in MISTAKES and mistake != "nothing":
-        said.append(BROKEN.format(MISTAKES[mistake]))
-    return said
+    return opening(state, INTROS, MISTAKES)
 
 
 def scale_words(alpha: float, rank: int, rslora: bool) -> str:

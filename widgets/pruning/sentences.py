@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.experiments.pruning.choices import MISTAKES
-from widgets.numbers import capital
+from widgets.intro import intro as opening
 from widgets.pruning.state import PruningState
 
 INTROS = {
@@ -17,17 +17,8 @@ INTROS = {
     "recover": "The mask is held and the weights that stay are trained for a few steps: how much of the loss comes "
     "back?",
 }
-BROKEN = "Broken on purpose: {}. The proof at the foot of the page should catch it."
 
 
 def intro(state: PruningState) -> list[str]:
     """What the task does, on which texts, and the mistake of a run that is broken on purpose."""
-    said = [INTROS[state.task]]
-    texts = state.texts.texts if state.texts else ()
-    if texts:
-        parts = [f"{t.role} text: {t.tokens:,} tokens of {t.name} ({t.hash})" for t in texts]
-        said.append(f"{capital('; '.join(parts))}.")
-    mistake = state.param("break_run", "nothing")
-    if mistake in MISTAKES and mistake != "nothing":
-        said.append(BROKEN.format(MISTAKES[mistake]))
-    return said
+    return opening(state, INTROS, MISTAKES)

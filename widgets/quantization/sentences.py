@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lab.events.quantization import Setting
 from lab.experiments.quantization.choices import METHODS, MISTAKES
 from widgets.format import NOTHING
-from widgets.numbers import capital
+from widgets.intro import intro as opening
 from widgets.quantization.state import QuantizationState
 
 INTROS = {
@@ -22,20 +22,11 @@ INTROS = {
     "packed": "Here the codes are what memory holds and the kernels read: files, memory and speed are measured beside "
     "the dense model, step by step in one run.",
 }
-BROKEN = "Broken on purpose: {}. The proof at the foot of the page should catch it."
 
 
 def intro(state: QuantizationState) -> list[str]:
     """What the task does, on which texts, and the mistake of a run that is broken on purpose."""
-    said = [INTROS[state.task]]
-    texts = state.texts.texts if state.texts else ()
-    if texts:
-        parts = [f"{t.role} text: {t.tokens:,} tokens of {t.name} ({t.hash})" for t in texts]
-        said.append(f"{capital('; '.join(parts))}.")
-    mistake = state.param("break_run", "nothing")
-    if mistake in MISTAKES and mistake != "nothing":
-        said.append(BROKEN.format(MISTAKES[mistake]))
-    return said
+    return opening(state, INTROS, MISTAKES)
 
 
 def bits(value: float | None) -> str:

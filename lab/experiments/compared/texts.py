@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from lab.calibration.gather import calibrating
+from lab.calibration.inputs import LayerInputs
 from lab.evaluation.divergence import Comparison, DenseReference
 from lab.evaluation.texts import TOPICS, Texts, find_texts
 from lab.evaluation.tokens import Tokens, Windows, encode
@@ -74,6 +76,22 @@ class ComparedTexts:
             used.append(TextUsed("held-out", held.source, held.hash, len(held)))
         yield TextsChosen(texts=tuple(used))
         return windows
+
+    def inputs(self, names: list[str]) -> Made[tuple[dict[str, LayerInputs], dict[str, LayerInputs]]]:
+        """Tell the texts, and gather what both send into the modules `names` of the dense model.
+
+        Returns:
+            Of the calibration text, with Hessians; and of the held-out text, without.
+        """
+        windows = yield from self.choose(calibration=True)
+        found = []
+        for stage, some, hessian in (
+            ("reading the calibration text", windows, True),
+            ("reading the held-out text", cut(self.held_out), False),
+        ):
+            reading = calibrating(self.loaded.model, some, names, hessian=hessian, keep=512)
+            found.append((yield from relay(reading, shares(stage))))
+        return found[0], found[1]
 
     def compare(
         self, variant: nn.Module, stage: str, done: float = 0, total: float = 1, part: float = 1

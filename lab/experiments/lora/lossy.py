@@ -16,13 +16,13 @@ from lab.events.lora import MergeFigures
 from lab.experiments.base import RunGenerator
 from lab.experiments.compared.finding import Finding
 from lab.experiments.compared.progress import Made, shares
+from lab.experiments.compared.race import Racer, race
 from lab.experiments.compared.spoken_proof import against_generate
 from lab.experiments.compared.texts import WINDOW, divergence_of
 from lab.experiments.compared.words import ComparedWords
 from lab.experiments.lora.choices import BASES, BaseKind
 from lab.experiments.lora.compare import told
 from lab.experiments.lora.merged import merging
-from lab.experiments.lora.race import Runner, race
 from lab.experiments.lora.setup import Setup
 from lab.lora.adapter import Adapter
 from lab.lora.attach import Attached
@@ -49,7 +49,7 @@ class Pair:
     lost: float
     vanished: float
     restored: bool
-    times: dict[str, Runner] | None = None
+    times: dict[str, Racer] | None = None
 
 
 def merge(setup: Setup) -> RunGenerator:
@@ -91,7 +91,8 @@ def _own(setup: Setup, adapter: Adapter, prompt: list[int]) -> Made[Pair]:
     merged = yield from setup.merged(adapter, p.factor)
     unmerged = setup.attached(adapter, p.factor).shell
     models = {"base": setup.model, "unmerged": unmerged, "merged": merged.shell}
-    times = yield from race(models, prompt, p.max_new_tokens)
+    times = {name: Racer(name, model) for name, model in models.items()}
+    yield from race(list(times.values()), prompt, p.max_new_tokens, stage="decoding in turn")
     lost, vanished = yield from _lost(setup.model, merged, adapter, p.factor)
     facts = merged.merged
     base = facts.base if facts is not None else ""

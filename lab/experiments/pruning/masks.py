@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from lab.calibration.gather import calibrating
 from lab.calibration.inputs import LayerInputs
 from lab.events import ArrayData
 from lab.events.pruning import SparseGptReplay
 from lab.experiments.base import Outcome, RunGenerator
 from lab.experiments.compared.progress import Made, Part, progress, shares
 from lab.experiments.compared.targets import Target, pick
-from lab.experiments.compared.texts import cut
 from lab.experiments.pruning.choices import MethodName
 from lab.experiments.pruning.settings import Scheme
 from lab.experiments.pruning.setup import Setup
@@ -51,7 +49,8 @@ class MaskStudy:
         yield from self.setup.begin()
         if self.setup.scheme.method == "global_magnitude":
             yield from self._threshold_of_all()
-        yield from self._inputs()
+        names = [target.name for target in self.targets]
+        self.calibration, self.held_out = yield from self.setup.texts.inputs(names)
         for target in self.targets:
             yield from self._matrix(target)
         yield from self.setup.proving()
@@ -68,16 +67,6 @@ class MaskStudy:
             global_magnitude(weights, self.setup.scheme.sparsity), shares("comparing the weights of all layers")
         )
         self.everywhere = {target.name: found.masks[target.name] for target in self.targets}
-
-    def _inputs(self) -> Part:
-        windows = yield from self.setup.texts.choose(calibration=True)
-        names = [target.name for target in self.targets]
-        for stage, into, some, hessian in (
-            ("reading the calibration text", self.calibration, windows, True),
-            ("reading the held-out text", self.held_out, cut(self.setup.texts.held_out), False),
-        ):
-            reading = calibrating(self.setup.model, some, names, hessian=hessian, keep=512)
-            into.update((yield from relay(reading, shares(stage))))
 
     def _matrix(self, target: Target) -> Part:
         inputs, held_out = self.calibration[target.name], self.held_out[target.name]

@@ -18,7 +18,7 @@ from lab.experiments.pruning.inspections import inspect as answer
 from lab.experiments.pruning.masks import study_masks
 from lab.experiments.pruning.params import PruningParams
 from lab.experiments.pruning.recover import recover
-from lab.experiments.pruning.savings import run_savings
+from lab.experiments.pruning.savings import measure_savings
 from lab.experiments.pruning.setup import Setup
 from lab.experiments.pruning.words import compare_words
 
@@ -55,7 +55,7 @@ _TASKS: dict[str, Callable[[Setup], RunGenerator]] = {
     "masks": study_masks,
     "curve": draw_curve,
     "words": compare_words,
-    "savings": run_savings,
+    "savings": measure_savings,
     "recover": recover,
 }
 

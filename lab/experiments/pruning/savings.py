@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import closing
-from dataclasses import dataclass, field, replace
-from statistics import median
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
 
-from lab.decoding.loop import Decoded, Prefilled, Step, decode
-from lab.decoding.trace import Trace
+from lab.decoding.loop import Step
 from lab.errors import BadInput, ModelError
 from lab.events.pruning import TimedFigures, TimedToken
 from lab.events.words import Variant
 from lab.experiments.base import Outcome, RunGenerator
-from lab.experiments.compared.progress import Made, progress
+from lab.experiments.compared.progress import Made
+from lab.experiments.compared.race import Racer, race
 from lab.experiments.compared.spoken_proof import against_generate
 from lab.experiments.pruning.setup import Setup
 from lab.experiments.pruning.stored import stored_bytes
@@ -31,16 +28,10 @@ NAN = float("nan")
 
 
 @dataclass
-class Runner:
-    """One variant and how far it is."""
+class Runner(Racer):
+    """One variant and how far it is; `words`: why it is faster, or why not."""
 
-    name: str
-    model: nn.Module
-    words: str
-    token_ids: list[int] = field(default_factory=list)
-    step_ms: list[float] = field(default_factory=list)
-    prefill_ms: float = 0.0
-    ended: bool = False
+    words: str = ""
 
 
 def measure_savings(setup: Setup) -> RunGenerator:
@@ -83,11 +74,11 @@ def measure_savings(setup: Setup) -> RunGenerator:
 def _variants(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[tuple[list[Runner], dict[str, str]]]:
     """What is timed, and what cannot be, with the reason."""
     yield Variant(name="dense", label="dense", truth="dense")
-    runners = [Runner("dense", setup.model, "")]
+    runners = [Runner("dense", setup.model)]
     missing: dict[str, str] = {}
     if whole.smaller is None:
         yield Variant(name="zeros", label=f"zeros: {setup.scheme.setting.label}", truth="simulated")
-        runners.append(Runner("zeros", whole.shell, NO_GAIN))
+        runners.append(Runner("zeros", whole.shell, words=NO_GAIN))
     scheme = replace(setup.scheme, method="rows", pattern="none")
     label = f"rows removed: {scheme.sparsity:.0%}"
     try:
@@ -99,7 +90,7 @@ def _variants(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[tupl
         if removed.smaller is None:
             raise BadInput("There is nothing to remove.", remedy="Choose a sparsity above 0.")
         yield Variant(name="rows", label=label, truth="dense, smaller", notes=(_taken(removed),))
-        runners.append(Runner("rows", removed.smaller.model, GAIN))
+        runners.append(Runner("rows", removed.smaller.model, words=GAIN))
     except (BadInput, ModelError) as error:
         yield Variant(name="rows", label=label, truth="dense, smaller", notes=(error.message,))
         missing["rows"] = f"not here: {error.message}"
@@ -118,58 +109,26 @@ def _taken(whole: Whole) -> str:
 
 
 def _race(setup: Setup, runners: list[Runner], prompt: list[int], stream: TextStream) -> Made[str]:
-    """All variants take turns, a step each; every one reads the same number of tokens. The dense row's text."""
-    running = [(runner, _decoding(setup, runner, prompt), stream.branch()) for runner in runners]
+    """All variants take turns, and only the dense row stops at an end token: the others' words are not what is
+    measured. The dense row's text."""
+    dense, streams = runners[0], {runner.name: stream.branch() for runner in runners}
     texts: list[str] = []
-    done, total = 0, setup.params.max_new_tokens * len(running)
-    try:
-        while any(not runner.ended for runner, _, _ in running):
-            for runner, steps, words in running:
-                if runner.ended:
-                    continue
-                step = yield from _next_step(runner, steps)
-                if step is None:
-                    runner.ended = True
-                    continue
-                done += 1
-                runner.token_ids.append(step.token_id)
-                if step.index:
-                    runner.step_ms.append(step.ms)
-                text = words.add(step.token_id)
-                texts += [text] if runner is runners[0] else []
-                yield TimedToken(variant=runner.name, index=step.index, token_id=step.token_id, text=text, ms=step.ms)
-                yield progress("decoding", done, total)
-    finally:
-        for _, steps, _ in running:
-            steps.close()
+
+    def ends(runner: Runner) -> Collection[int]:
+        return setup.loaded.end_token_ids if runner is dense else ()
+
+    def told(runner: Runner, step: Step) -> TimedToken:
+        text = streams[runner.name].add(step.token_id)
+        if runner is dense:
+            texts.append(text)
+        return TimedToken(variant=runner.name, index=step.index, token_id=step.token_id, text=text, ms=step.ms)
+
+    yield from race(runners, prompt, setup.params.max_new_tokens, ends=ends, told=told)
     return "".join(texts)
 
 
-def _decoding(setup: Setup, runner: Runner, prompt: list[int]) -> Generator[Prefilled | Step | None, None, Decoded]:
-    # Only the dense row stops at an end token: the others' words are not what is measured.
-    ends = sorted(setup.loaded.end_token_ids) if runner.name == "dense" else []
-    return decode(
-        runner.model,
-        prompt,
-        max_new_tokens=setup.params.max_new_tokens,
-        end_token_ids=ends,
-        trace=Trace("off"),
-    )
-
-
-def _next_step(runner: Runner, steps: Generator[Prefilled | Step | None, None, Decoded]) -> Made[Step | None]:
-    for item in steps:
-        if isinstance(item, Step):
-            return item
-        if isinstance(item, Prefilled):
-            runner.prefill_ms += item.ms
-        yield None
-    return None
-
-
 def _figures(runner: Runner, dense: Runner, prompt_tokens: int) -> TimedFigures:
-    ms = median(runner.step_ms) if runner.step_ms else NAN
-    dense_ms = median(dense.step_ms) if dense.step_ms else NAN
+    ms = runner.decode_ms
     parameters = {id(p): p for p in runner.model.parameters()}.values()
     return TimedFigures(
         variant=runner.name,
@@ -179,14 +138,8 @@ def _figures(runner: Runner, dense: Runner, prompt_tokens: int) -> TimedFigures:
         tokens_per_s=1000 / ms,
         prefill_ms=runner.prefill_ms,
         prompt_tokens=prompt_tokens,
-        speedup=dense_ms / ms,
+        speedup=dense.decode_ms / ms,
         prefill_speedup=dense.prefill_ms / runner.prefill_ms if runner.prefill_ms else NAN,
         steps=len(runner.step_ms),
         words=runner.words,
     )
-
-
-def run_savings(setup: Setup) -> RunGenerator:
-    """`measure_savings`, its decoders closed whatever happens."""
-    with closing(measure_savings(setup)) as events:
-        return (yield from events)

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from torch import Tensor, nn
 
-from lab.calibration.gather import calibrating
+from lab.calibration.gather import Calibration, calibrating
 from lab.events.pruning import LayersPruned, PrunedCoverage, PrunedRow, SparsityCell
 from lab.experiments.compared.progress import Made, shares
 from lab.experiments.compared.targets import Target, put
@@ -33,7 +33,7 @@ class Whole:
         shell: runs as the pruned model would; all else is shared with the dense model.
         modules: what became of each matrix, by name; none where rows were removed.
         smaller: the smaller dense model, where rows were removed.
-        skipped: matrices that stayed dense, with the reason.
+        rows: what was removed of each layer, where rows were removed.
         ms: of the method's own slices.
     """
 
@@ -83,13 +83,13 @@ def pruning_model(
     )
     names = [target.name for target in setup.targets]
     # The inputs that Wanda saw are those of the dense model: so can the proof compute its choice once more.
-    calibration = "one_shot" if scheme.method == "wanda" else "sequential"
+    calibration: Calibration = "one_shot" if scheme.method == "wanda" else "sequential"
     took = 0.0
     work = pruning(
         setup.model,
         each,
         windows=windows if scheme.calibrated else None,
-        calibration=calibration,  # type: ignore[arg-type]
+        calibration=calibration,
         names=names if isinstance(each, GlobalMagnitude) else None,
         keep_inputs=128,
     )

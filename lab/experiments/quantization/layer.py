@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from lab.calibration.gather import calibrating
 from lab.calibration.inputs import LayerInputs
 from lab.events.quantization import LayerErrors, ModelErrors
 from lab.experiments.base import Outcome, RunGenerator
-from lab.experiments.compared.progress import Part, shares
+from lab.experiments.compared.progress import Part
 from lab.experiments.compared.targets import Target, pick, put
-from lab.experiments.compared.texts import cut
 from lab.experiments.quantization.build import build
 from lab.experiments.quantization.coverage import covered
 from lab.experiments.quantization.extras import extras
@@ -30,7 +28,6 @@ from lab.experiments.quantization.study import (
 from lab.experiments.quantization.whole import mixed_products
 from lab.models.shell import make_shell
 from lab.quantization.rounding_errors import power_above
-from lab.steps import relay
 
 MOST_RANKED = 4
 """Settings whose effect on the whole model is measured: each reads the held-out text once."""
@@ -60,7 +57,8 @@ class LayerStudy:
         if early:
             for target in self.targets:
                 yield from self._histograms(target)
-        yield from self._inputs()
+        names = [target.name for target in self.targets]
+        self.calibration, self.held_out = yield from self.setup.texts.inputs(names)
         for target in self.targets:
             if not early:
                 yield from self._histograms(target)
@@ -99,16 +97,6 @@ class LayerStudy:
             checked = self.setup.checked
             checked.settle(samples_of(checked, studied), studied.runs.to(self.setup.loaded.dtype))
             yield worst_weights(studied) if chosen else None
-
-    def _inputs(self) -> Part:
-        windows = yield from self.setup.texts.choose(calibration=True)
-        names = [target.name for target in self.targets]
-        for stage, into, some, hessian in (
-            ("reading the calibration text", self.calibration, windows, True),
-            ("reading the held-out text", self.held_out, cut(self.setup.texts.held_out), False),
-        ):
-            reading = calibrating(self.setup.model, some, names, hessian=hessian, keep=512)
-            into.update((yield from relay(reading, shares(stage))))
 
     def _errors(self, target: Target) -> Part:
         inputs, held_out = self.calibration[target.name], self.held_out[target.name]

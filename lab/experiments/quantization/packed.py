@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count
-from statistics import median
 
 from torch import nn
 
-from lab.decoding.loop import Decoded, Prefilled, Step, decode
-from lab.decoding.trace import Trace
+from lab.decoding.loop import Step
 from lab.errors import BadInput, ModelError
 from lab.events.quantization import Setting
 from lab.events.quantization_words import PackedFigures, PackedToken
 from lab.events.words import Variant
 from lab.experiments.base import Outcome, RunGenerator
 from lab.experiments.compared.finding import Finding
-from lab.experiments.compared.progress import Made, Part, progress, shares
+from lab.experiments.compared.progress import Made, Part, shares
+from lab.experiments.compared.race import Racer, race
 from lab.experiments.compared.spoken_proof import against_generate
 from lab.experiments.quantization.coverage import covered
 from lab.experiments.quantization.packed_file import write_and_load
@@ -35,20 +33,14 @@ from lab.steps import relay
 
 
 @dataclass
-class Runner:
+class Runner(Racer):
     """One variant and how far it is."""
 
-    name: str
-    label: str
-    model: nn.Module
+    label: str = ""
     packed: Packed | None = None
-    token_ids: list[int] = field(default_factory=list)
-    step_ms: list[float] = field(default_factory=list)
-    prefill_ms: float = 0.0
     disk_bytes: int = 0
     reloaded: bool | None = None
     resident_bytes: int = 0
-    ended: bool = False
 
 
 @dataclass
@@ -90,7 +82,7 @@ class PackedRun:
 
     def _pack(self) -> Part:
         """The variants, each written to disk and loaded again."""
-        dense = Runner("dense", "dense", self.setup.model, resident_bytes=_bytes(self.setup.model))
+        dense = Runner("dense", self.setup.model, label="dense", resident_bytes=_bytes(self.setup.model))
         self.runners.append(dense)
         yield Variant(name="dense", label="dense", truth="dense")
         group = self._group()
@@ -105,7 +97,7 @@ class PackedRun:
             if isinstance(made, str):
                 yield Variant(name=name, label=label, truth="packed", notes=(f"Left out: {made}",))
                 continue
-            runner = Runner(name, label, made.shell, made)
+            runner = Runner(name, made.shell, label=label, packed=made)
             notes = tuple(f"{module} is not packed: {why}." for module, why in made.skipped[:4])
             if bits == 4 and str(group) != self.params.group_size:
                 sizes = ", ".join(str(size) for size in GROUP_SIZES)
@@ -150,41 +142,20 @@ class PackedRun:
 
     def _race(self, prompt: list[int], stream: TextStream) -> Made[str]:
         """All variants take turns, a step each. The dense row's text."""
-        running = [(runner, self._decoding(runner, prompt), stream.branch()) for runner in self.runners]
+        streams = {runner.name: stream.branch() for runner in self.runners}
         texts: list[str] = []
-        done, total = 0, self.params.max_new_tokens * len(running)
-        try:
-            while any(not runner.ended for runner, _, _ in running):
-                for runner, steps, words in running:
-                    if runner.ended:
-                        continue
-                    step = yield from _next_step(runner, steps)
-                    if step is None:
-                        runner.ended = True
-                        continue
-                    done += 1
-                    token = self._token(runner, step, words)
-                    texts += [token.text] if runner is self.runners[0] else []
-                    yield token
-                    yield progress("decoding", done, total)
-        finally:
-            for _, steps, _ in running:
-                steps.close()
+
+        def told(runner: Runner, step: Step) -> PackedToken:
+            token = self._token(runner, step, streams[runner.name])
+            if runner is self.runners[0]:
+                texts.append(token.text)
+            return token
+
+        ends = self.loaded.end_token_ids
+        yield from race(self.runners, prompt, self.params.max_new_tokens, ends=lambda _: ends, told=told)
         return "".join(texts)
 
-    def _decoding(self, runner: Runner, prompt: list[int]) -> Generator[Prefilled | Step | None, None, Decoded]:
-        return decode(
-            runner.model,
-            prompt,
-            max_new_tokens=self.params.max_new_tokens,
-            end_token_ids=sorted(self.loaded.end_token_ids),
-            trace=Trace("off"),
-        )
-
     def _token(self, runner: Runner, step: Step, words: TextStream) -> PackedToken:
-        runner.token_ids.append(step.token_id)
-        if step.index:
-            runner.step_ms.append(step.ms)
         dense = self.runners[0].token_ids
         is_end = step.token_id in self.loaded.end_token_ids
         text = words.add(step.token_id)
@@ -211,8 +182,7 @@ class PackedRun:
             difference = f"At new token {parted + 1}: {mine!r}, dense {other!r}."
         elif len(ours) != len(theirs):
             difference = f"After {equal} equal tokens one row ended and the other went on."
-        decode_ms = median(runner.step_ms) if runner.step_ms else float("nan")
-        dense_ms = median(dense.step_ms) if dense.step_ms else float("nan")
+        decode_ms = runner.decode_ms
         return PackedFigures(
             variant=runner.name,
             disk_bytes=runner.disk_bytes,
@@ -222,23 +192,13 @@ class PackedRun:
             tokens_per_s=1000 / decode_ms,
             prefill_ms=runner.prefill_ms,
             prompt_tokens=prompt_tokens,
-            speedup=dense_ms / decode_ms,
+            speedup=dense.decode_ms / decode_ms,
             prefill_speedup=dense.prefill_ms / runner.prefill_ms if runner.prefill_ms else float("nan"),
             steps=len(runner.step_ms),
             equal=equal,
             of=max(len(ours), len(theirs)),
             difference=difference,
         )
-
-
-def _next_step(runner: Runner, steps: Generator[Prefilled | Step | None, None, Decoded]) -> Made[Step | None]:
-    for item in steps:
-        if isinstance(item, Step):
-            return item
-        if isinstance(item, Prefilled):
-            runner.prefill_ms += item.ms
-        yield None
-    return None
 
 
 def _storage(shell: nn.Module) -> dict[str, Storage]:
