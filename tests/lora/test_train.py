@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,6 +34,9 @@ TARGETS = {
     "mistral": ("k_proj", "lm_head"),
     "gemma2": ("v_proj",),
 }
+FILE = Path(__file__).parent / "golden" / "train.json"
+FROZEN: dict[str, Any] = json.loads(FILE.read_text()) if FILE.is_file() else {}
+"""Of peft 0.21.2 with a plain torch loop; made by `golden/make_train.py`."""
 QUIET = pytest.mark.filterwarnings(
     "ignore:.*is_gradient_checkpointing.*:FutureWarning", "ignore:fan_in_fan_out is set to False:UserWarning"
 )
@@ -56,33 +62,37 @@ def equal(first: Adapter, second: Adapter) -> bool:
     )
 
 
-@QUIET
 @pytest.mark.parametrize(("kind", "packed"), [("llama", True), ("gpt2", True), ("mistral", False), ("gemma2", False)])
 def test_losses_are_those_of_peft_and_a_plain_loop(
     tiny: Callable[..., LoadedModel], kind: str, *, packed: bool
 ) -> None:
     loaded = tiny(kind)
-    data, start = data_of(loaded), fresh(loaded, kind)
-    plain = PlainLoop(loaded, start, data.train, SETTINGS)
-    theirs = [plain.step() for _ in range(SETTINGS.steps)]
-    run = Training(loaded.model, start, data, SETTINGS)
+    start, theirs = fresh(loaded, kind), FROZEN[kind]["losses"]
+    run = Training(loaded.model, start, data_of(loaded), SETTINGS)
     ours = [step.loss for step in all_steps(run) if step.loss is not None]
     assert run.trained().packed is packed  # a window of 8 or a capped kernel does not take the tree
     assert ours == pytest.approx(theirs, abs=2e-4)
-    assert plain.trainable == start.parameters
+    assert FROZEN[kind]["trainable"] == start.parameters
     assert theirs[-1] < theirs[0]
 
 
 @QUIET
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "gemma2"])
+def test_the_frozen_losses_are_those_of_the_library_itself(tiny: Callable[..., LoadedModel], kind: str) -> None:
+    pytest.importorskip("peft", reason="the extra `oracles` is not installed")
+    loaded = tiny(kind)
+    plain = PlainLoop(loaded, fresh(loaded, kind), data_of(loaded).train, SETTINGS)
+    assert [plain.step() for _ in range(SETTINGS.steps)] == pytest.approx(FROZEN[kind]["losses"], abs=2e-4)
+    assert plain.trainable == FROZEN[kind]["trainable"]
+
+
 def test_another_rate_gives_other_losses(tiny: Callable[..., LoadedModel]) -> None:
-    """The mutation of the test above: the comparison sees a learning rate that is 5% off."""
+    """The mutation of the tests above: the comparison sees a learning rate that is 5% off."""
     loaded = tiny("llama")
-    data, start = data_of(loaded), fresh(loaded)
-    plain = PlainLoop(loaded, start, data.train, SETTINGS)
-    theirs = [plain.step() for _ in range(SETTINGS.steps)]
     wrong = TrainSettings(**{**vars(SETTINGS), "learning_rate": SETTINGS.learning_rate * 1.05})
-    ours = [step.loss for step in all_steps(Training(loaded.model, start, data, wrong)) if step.loss is not None]
-    assert ours != pytest.approx(theirs, abs=2e-4)
+    run = Training(loaded.model, fresh(loaded), data_of(loaded), wrong)
+    ours = [step.loss for step in all_steps(run) if step.loss is not None]
+    assert ours != pytest.approx(FROZEN["llama"]["losses"], abs=2e-4)
 
 
 def gradients(run: Training, examples: tuple[Tokenized, ...], *, tree: bool, blind: bool = False) -> Tensor:
