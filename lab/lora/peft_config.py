@@ -136,10 +136,14 @@ def peft_config(adapter: Adapter) -> dict[str, Any]:
     config = adapter.config
     ranks = {name: a.shape[0] for name, (a, _) in adapter.tensors.items() if a.shape[0] != config.rank}
     alphas = {name: alpha for name, alpha in adapter.alphas.items() if alpha != config.alpha}
-    limits = ((adapter.tensors, MAX_TARGETS), (ranks, MAX_PATTERNS), (alphas, MAX_PATTERNS))
-    for what, (found, most) in zip(("modules", "ranks of their own", "alphas of their own"), limits, strict=True):
-        if len(found) > most:
-            raise BadInput(f"The adapter has {len(found):,} {what}; at most {most:,} are kept.", remedy="Adapt fewer.")
+    counts = (
+        ("modules", len(adapter.tensors), MAX_TARGETS),
+        ("ranks of their own", len(ranks), MAX_PATTERNS),
+        ("alphas of their own", len(alphas), MAX_PATTERNS),
+    )
+    for what, found, most in counts:
+        if found > most:
+            raise BadInput(f"The adapter has {found:,} {what}; at most {most:,} are kept.", remedy="Adapt fewer.")
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
