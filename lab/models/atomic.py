@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -83,11 +84,62 @@ def remove_partials(target: Path) -> None:
 
 
 @contextlib.contextmanager
-def file_lock(path: Path, progress: ProgressCallback = silent) -> Iterator[None]:
-    """Hold `path` as a lock between processes. The system lets go of it when the process dies."""
+def filled_directory(out: Path, *, wait: bool = True) -> Iterator[Path]:
+    """An empty directory beside `out` that becomes `out` if the block ends well, and goes if it does not.
+
+    What a killed process left of it is removed by the next one that writes there.
+
+    Args:
+        wait: for another that writes there now. False is for a run that shares its thread with others: it is refused.
+
+    Raises:
+        BadInput: `out` was made meanwhile, or is being written.
+        ModelError: the disk is full or fails; nothing is left.
+    """
+    from safetensors import SafetensorError
+
+    lock = out.with_name(f".{out.name}.lock")
+    try:
+        with file_lock(lock, wait=wait):
+            remove_partials(out)
+            partial = make_partial(out)
+            try:
+                yield partial
+                _sync(partial)
+                partial.chmod(0o755)
+                partial.rename(out)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+                lock.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise BadInput(f"{out.name} was made by another process meanwhile.", remedy="Choose another.") from None
+        raise not_written(out, error.strerror or str(error)) from error
+    except SafetensorError as error:
+        raise not_written(out, str(error)[:200]) from error
+
+
+def not_written(out: Path, reason: str) -> ModelError:
+    """The error for a directory that could not be written whole."""
+    return ModelError(
+        f"{out.name} cannot be written: {reason}. Nothing of it was left.",
+        remedy="Free some space, or choose a directory on another disk.",
+    )
+
+
+@contextlib.contextmanager
+def file_lock(path: Path, progress: ProgressCallback = silent, *, wait: bool = True) -> Iterator[None]:
+    """Hold `path` as a lock between processes. The system lets go of it when the process dies.
+
+    Raises:
+        BadInput: another holds it, and this one does not `wait`.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not _try_lock(descriptor):
+            if not wait:
+                name = path.name.removeprefix(".").removesuffix(".lock")
+                raise BadInput(f"{name} is being written by another run.", remedy="Wait for it, or choose another name.")
             progress("waiting for another process that prepares this model", None)
             while not _try_lock(descriptor):
                 time.sleep(_POLL_S)

@@ -6,30 +6,20 @@ card. Nothing in it is in a processor's own order: packing happens at load.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lab.errors import BadInput, ModelError
-from lab.models.atomic import check_out, file_lock, make_partial, remove_partials
+from lab.models.atomic import check_out, filled_directory, not_written
+from lab.models.disk import require_room
 from lab.models.loading import LoadedModel
 from lab.quantization.card import WEIGHTS, Card, finite, write_card
 from lab.quantization.packed_file import to_file
 from lab.quantization.whole_model import WholeModel
-
-MIB = 1 << 20
-ROOM_BYTES = 16 * MIB
-"""Tokenizer, config and card."""
 
 
 def write_quantized(
@@ -60,8 +50,8 @@ def write_quantized(
     tensors, modules, code_bytes = _tensors(made)
     weights = sum(result.storage.weights for result in made.modules)
     figures = {**figures, "file_bits_per_weight": 8 * code_bytes / weights}
-    _require_disk(out, sum(t.nbytes for t in tensors.values()))
-    with _filled(out) as partial:
+    require_room(out, sum(t.nbytes for t in tensors.values()))
+    with filled_directory(out) as partial:
         save_file(tensors, str(partial / WEIGHTS), metadata={"format": "pt", "lab": "quantized"})
         (partial / WEIGHTS).chmod(0o644)
         shell: Any = made.shell
@@ -97,7 +87,7 @@ def _save_tokenizer(out: Path, partial: Path, tokenizer: Any) -> None:
     except OSError:
         raise
     except Exception as error:  # the tokenizers library has no class of its own for a full disk
-        raise _not_written(out, str(error)[:200]) from error
+        raise not_written(out, str(error)[:200]) from error
 
 
 def _tensors(made: WholeModel) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]], int]:
@@ -129,46 +119,3 @@ def _tensors(made: WholeModel) -> tuple[dict[str, Tensor], dict[str, dict[str, A
         seen.add(key)
         tensors[name] = tensor.detach().cpu().contiguous()
     return tensors, modules, code_bytes
-
-
-def _require_disk(out: Path, needed: int) -> None:
-    free = shutil.disk_usage(out.absolute().parent).free
-    if needed + ROOM_BYTES > free:
-        raise ModelError(
-            f"{out.name} needs about {(needed + ROOM_BYTES) / MIB:,.0f} MiB, but {free / MIB:,.0f} MiB are free there.",
-            remedy="Free some space, or choose a directory on another disk.",
-        )
-
-
-@contextlib.contextmanager
-def _filled(out: Path) -> Iterator[Path]:
-    """An empty directory beside `out` that becomes `out` if the block ends well, and goes if it does not."""
-    lock = out.with_name(f".{out.name}.lock")
-    try:
-        with file_lock(lock):
-            remove_partials(out)
-            partial = make_partial(out)
-            try:
-                yield partial
-                for path in partial.iterdir():
-                    # A rename can reach the disk before the data does.
-                    with path.open("rb") as file:
-                        os.fsync(file.fileno())
-                partial.chmod(0o755)
-                partial.rename(out)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-                lock.unlink(missing_ok=True)
-    except OSError as error:
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-            raise BadInput(f"{out.name} was made by another process meanwhile.", remedy="Choose another.") from None
-        raise _not_written(out, error.strerror or str(error)) from error
-    except SafetensorError as error:
-        raise _not_written(out, str(error)[:200]) from error
-
-
-def _not_written(out: Path, reason: str) -> ModelError:
-    return ModelError(
-        f"{out.name} cannot be written: {reason}. Nothing of it was left.",
-        remedy="Free some space, or choose a directory on another disk.",
-    )
