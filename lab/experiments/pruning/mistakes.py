@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lab.errors import BadInput
 from lab.experiments.pruning.choices import BreakRun
 from lab.experiments.pruning.settings import Scheme
+from lab.models.linear import linear_module, out_in, set_weight
 from lab.pruning.choose import lowest
 from lab.pruning.pattern import Pattern
+from lab.pruning.rows import Rows
 
 
 def broken(mask: Tensor, values: Tensor, weight: Tensor, scheme: Scheme, mistake: BreakRun) -> tuple[Tensor, Tensor]:
@@ -46,3 +48,9 @@ def broken(mask: Tensor, values: Tensor, weight: Tensor, scheme: Scheme, mistake
             return mask, weight.masked_fill(~mask.roll(1, 0), 0.0)
         case _:
             return mask, values
+
+
+def misalign(smaller: nn.Module, rows: Rows) -> None:
+    """Where rows were removed: what reads the first layer's channels reads the neighbour of each."""
+    down = linear_module(smaller, rows.layers[0].parts.down)
+    set_weight(down, out_in(down).roll(1, 1))

@@ -81,8 +81,8 @@ def _check_mistake(params: PruningParams) -> None:
     mistake, patterned = params.break_run, params.pattern != "none" and params.method in ONE_MATRIX
     if mistake == "nothing":
         return
-    if params.method == "rows":
-        raise BadInput("This mistake needs a mask of single weights.", remedy="Choose another method.")
+    if params.method == "rows" and mistake != "mask_of_neighbour":
+        raise BadInput("This mistake needs a mask of single weights.", remedy="Choose another method or mistake.")
     if mistake == "wrong_axis" and not patterned:
         raise BadInput("Only N:M has an axis that can be wrong.", remedy="Choose a pattern such as 2:4.")
     share = params.sparsity if not patterned else 0.5

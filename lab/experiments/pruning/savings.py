@@ -15,9 +15,10 @@ from lab.experiments.base import Outcome, RunGenerator
 from lab.experiments.compared.progress import Made
 from lab.experiments.compared.race import Racer, race
 from lab.experiments.compared.spoken_proof import against_generate
+from lab.experiments.pruning.pruned import Whole
 from lab.experiments.pruning.setup import Setup
 from lab.experiments.pruning.stored import stored_bytes
-from lab.experiments.pruning.whole import Whole, covered, kept_counts, layers_pruned, pruning_model
+from lab.experiments.pruning.whole import covered, kept_counts, layers_pruned, pruning_model
 from lab.experiments.reading import read_prompt
 from lab.models.prompts import TextStream
 

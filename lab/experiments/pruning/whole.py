@@ -2,59 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from time import perf_counter
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from lab.calibration.gather import Calibration, calibrating
+from lab.calibration.gather import Calibration
 from lab.events.pruning import LayersPruned, PrunedCoverage, PrunedRow, SparsityCell
 from lab.experiments.compared.progress import Made, shares
-from lab.experiments.compared.targets import Target, put
-from lab.experiments.pruning.mistakes import broken
+from lab.experiments.compared.targets import Target
+from lab.experiments.pruning.mistakes import misalign
+from lab.experiments.pruning.pruned import Whole
+from lab.experiments.pruning.rows_check import checking_rows
 from lab.experiments.pruning.settings import Scheme
 from lab.experiments.pruning.setup import Setup
 from lab.experiments.pruning.stored import KeptCounts
+from lab.experiments.pruning.whole_check import checking
 from lab.models.linear import out_in
 from lab.pruning.mask_bits import kept_per_row
 from lab.pruning.method import Method
-from lab.pruning.rows import Rows, choosing_rows, masking_rows
-from lab.pruning.rows_model import SmallerModel, building_smaller
+from lab.pruning.rows import choosing_rows, masking_rows
+from lab.pruning.rows_model import building_smaller
 from lab.pruning.whole_model import GlobalMagnitude, ModuleResult, WholeModel, pruning
 from lab.steps import relay
-
-
-@dataclass
-class Whole:
-    """A pruned model.
-
-    Attributes:
-        shell: runs as the pruned model would; all else is shared with the dense model.
-        modules: what became of each matrix, by name; none where rows were removed.
-        smaller: the smaller dense model, where rows were removed.
-        rows: what was removed of each layer, where rows were removed.
-        ms: of the method's own slices.
-    """
-
-    shell: nn.Module
-    scheme: Scheme
-    modules: dict[str, ModuleResult] = field(default_factory=dict)
-    smaller: SmallerModel | None = None
-    rows: Rows | None = None
-    ms: float = 0.0
-
-    @property
-    def sparsity(self) -> float:
-        """Of the pruned matrices, counted."""
-        if self.smaller is not None:
-            return 1 - self.smaller.multiplied / self.smaller.multiplied_before
-        weights = sum(one.weights for one in self.modules.values())
-        return 1 - sum(one.kept for one in self.modules.values()) / weights if weights else 0.0
-
-    def masks(self) -> dict[str, Tensor]:
-        """(out, in) bool by name."""
-        return {name: mask for name, one in self.modules.items() if (mask := one.mask) is not None}
 
 
 def pruning_model(
@@ -105,7 +74,7 @@ def pruning_model(
         took += perf_counter() - began
         yield say(step.share)
     whole = Whole(made.shell, scheme, {one.name: one for one in made.modules}, ms=took * 1e3)
-    yield from _check(setup, whole, windows)
+    yield from checking(setup, whole, windows)
     return whole
 
 
@@ -127,8 +96,10 @@ def _removing_rows(
     rows = yield from relay(choosing, lambda share: say(0.7 * share))
     smaller = yield from relay(building_smaller(setup.model, rows), lambda share: say(0.7 + 0.2 * share))
     shell = yield from relay(masking_rows(setup.model, rows), lambda share: say(0.9 + 0.1 * share))
+    if setup.params.break_run != "nothing":
+        misalign(smaller.model, rows)
     whole = Whole(shell, scheme, smaller=smaller, rows=rows, ms=(perf_counter() - began) * 1e3)
-    yield from _check_rows(setup, whole)
+    yield from checking_rows(setup, whole, windows)
     return whole
 
 
@@ -138,43 +109,6 @@ def removable(setup: Setup, sparsity: float) -> tuple[float, int]:
     group = facts.query_heads // max(facts.kv_heads, 1)
     heads = min(group - 1, round(sparsity * group)) if group > 1 else 0
     return min(sparsity, 0.95), heads
-
-
-def _check(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[None]:
-    """Sample every matrix for the proof, with the run's mistake in what runs."""
-    scheme, mistake = whole.scheme, setup.params.break_run
-    squares: Mapping[str, Tensor] = {}
-    if scheme.method == "wanda":
-        few = setup.targets[:: max(1, len(setup.targets) // 14)]
-        reading = calibrating(setup.model, windows, [target.name for target in few], hessian=False, keep=0)
-        inputs = yield from relay(reading, shares("reading the calibration text once more"))
-        squares = {name: one.mean_square for name, one in inputs.items()}
-    for target in setup.targets:
-        one = whole.modules.get(target.name)
-        mask = None if one is None else one.mask
-        if mask is None:
-            continue
-        weight, before = target.weight, out_in(whole.shell.get_submodule(target.name))
-        told, wrong = broken(mask, before, weight, scheme, mistake)
-        runs = before if mistake == "nothing" else wrong.to(before.dtype)
-        if mistake != "nothing" and setup.params.task != "recover":  # a fine-tune starts from weights that fit the mask
-            put(whole.shell, target, wrong)
-        values = before if scheme.method == "sparsegpt" else weight.masked_fill(~mask, 0.0)
-        sample = setup.checked.take(target.title, scheme, weight, told, values, squares.get(target.name), count=2)
-        setup.checked.settle(sample, runs)
-        yield None
-
-
-def _check_rows(setup: Setup, whole: Whole) -> Made[None]:
-    """The masked model's columns that read what went are zero, and the others the dense model's own."""
-    for target in setup.targets:
-        runs, dense = out_in(whole.shell.get_submodule(target.name)), target.weight
-        gone = (runs != dense).any(dim=0)
-        wrong = "" if not bool(gone.any()) or not bool(runs[:, gone].any()) else "a column was changed, not removed"
-        setup.checked.note(target.title, wrong)
-        yield None
-    setup.checked.matrices += len(setup.targets)
-    setup.checked.methods.add("rows")
 
 
 def layers_pruned(setup: Setup, whole: Whole) -> LayersPruned:
