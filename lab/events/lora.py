@@ -188,3 +188,31 @@ class SwapRow(Event):
     switch_ms: float
     bytes: int
     same_again: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedModel(Event):
+    """The merged model as a model of its own, written where the lab finds it.
+
+    Attributes:
+        model: the id by which other runs ask for it. name: as in menus.
+        base: id of the model that was merged into; factor: how much of the adapter's update.
+        bytes: of the weight file.
+        matrices: how many were adapted; projections: theirs. others: linear matrices that are the base's own.
+        checked: weights of adapted matrices that were put on 4 bits, groups of 32, float minimum; 0 where no matrix
+            has rows of whole groups. base_changed, merged_changed: share of them that this changes, in the base and
+            in the merged model; 0 means that all lie on that grid; NaN where none was checked.
+    """
+
+    model: str
+    name: str
+    base: str
+    adapter: str
+    factor: float
+    bytes: int
+    matrices: int
+    others: int
+    projections: tuple[str, ...]
+    checked: int
+    base_changed: float
+    merged_changed: float

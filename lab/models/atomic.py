@@ -139,7 +139,7 @@ def file_lock(path: Path, progress: ProgressCallback = silent, *, wait: bool = T
         if not _try_lock(descriptor):
             if not wait:
                 name = path.name.removeprefix(".").removesuffix(".lock")
-                raise BadInput(f"{name} is being written by another run.", remedy="Wait for it, or choose another name.")
+                raise BadInput(f"{name} is being written by another run.", remedy="Wait for it, or name another.")
             progress("waiting for another process that prepares this model", None)
             while not _try_lock(descriptor):
                 time.sleep(_POLL_S)

@@ -14,9 +14,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lab.models.atomic import check_out, filled_directory, not_written
+from lab.models.atomic import check_out, filled_directory
 from lab.models.disk import require_room
 from lab.models.loading import LoadedModel
+from lab.models.writing import stored_once, write_around
 from lab.quantization.card import WEIGHTS, Card, finite, write_card
 from lab.quantization.packed_file import to_file
 from lab.quantization.whole_model import WholeModel
@@ -54,12 +55,7 @@ def write_quantized(
     with filled_directory(out) as partial:
         save_file(tensors, str(partial / WEIGHTS), metadata={"format": "pt", "lab": "quantized"})
         (partial / WEIGHTS).chmod(0o644)
-        shell: Any = made.shell
-        shell.config.save_pretrained(partial)
-        generation = getattr(shell, "generation_config", None)
-        if generation is not None:
-            generation.save_pretrained(partial)
-        _save_tokenizer(out, partial, loaded.tokenizer)
+        write_around(out, partial, made.shell, loaded.tokenizer)
         card = Card(
             model=loaded.facts,
             method=method,
@@ -79,15 +75,6 @@ def sha256_of(file: Path) -> str:
     """Hex digest of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _save_tokenizer(out: Path, partial: Path, tokenizer: Any) -> None:
-    try:
-        tokenizer.save_pretrained(partial)
-    except OSError:
-        raise
-    except Exception as error:  # the tokenizers library has no class of its own for a full disk
-        raise not_written(out, str(error)[:200]) from error
 
 
 def _tensors(made: WholeModel) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]], int]:
@@ -111,11 +98,6 @@ def _tensors(made: WholeModel) -> tuple[dict[str, Tensor], dict[str, dict[str, A
             "weight_error": result.weight_error,
             "output_error": result.output_error,
         }
-    seen: set[tuple[int, tuple[int, ...]]] = set()
-    for name, tensor in made.shell.state_dict().items():
-        key = (tensor.data_ptr(), tuple(tensor.shape))
-        if name.removesuffix(".weight") in modules or key in seen:
-            continue
-        seen.add(key)
-        tensors[name] = tensor.detach().cpu().contiguous()
+    for name, tensor in stored_once(made.shell, but=modules).items():
+        tensors[name] = tensor.cpu().contiguous()
     return tensors, modules, code_bytes
