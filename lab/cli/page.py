@@ -14,8 +14,9 @@ import webbrowser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lab.backend.hosting import HOSTED, HostedSettings
 from lab.errors import BackendUnavailable, BadInput
-from lab.settings import BACKEND_TOKEN, BACKEND_URL, DEFAULT_PORT, REPLAY
+from lab.settings import BACKEND_TOKEN, BACKEND_URL, DEFAULT_PORT, PAGE_TOKEN, REPLAY
 
 READY_PROBE = "voila/templates/base/static/voila.js"
 PORTS_TRIED = 50
@@ -31,10 +32,11 @@ def notebooks_dir() -> Path:
         BadInput: it is not where this installation should have it.
     """
     package = Path(__file__).resolve().parents[2]
-    for folder in (package / "notebooks", package / "widgets" / "notebooks", Path.cwd() / "notebooks"):
+    # An installed lab's own come first: beside it, in site-packages, "notebooks" may be anybody's.
+    for folder in (package / "widgets" / "notebooks", package / "notebooks"):
         if folder.is_dir():
             return folder
-    raise BadInput("The notebooks are not here.", remedy="Run `lab up` in the lab's own folder.")
+    raise BadInput("The notebooks are not here.", remedy="Install the lab again, or run it from its repository.")
 
 
 def voila_command(host: str, port: int, notebooks: Path) -> list[str]:
@@ -43,11 +45,22 @@ def voila_command(host: str, port: int, notebooks: Path) -> list[str]:
     return [sys.executable, "-m", "widgets.voila.server", *where]
 
 
-def page_environment(url: str, token: str, recording: Path | None) -> dict[str, str]:
-    """The environment of the page's server and of its kernels: where the model process is, what to replay."""
-    environment = {name: value for name, value in os.environ.items() if name != REPLAY}
-    environment |= {BACKEND_URL: url, BACKEND_TOKEN: token}
-    return environment if recording is None else {**environment, REPLAY: str(recording)}
+def page_environment(
+    url: str, token: str, recording: Path | None, hosting: HostedSettings | None = None, page_token: str = ""
+) -> dict[str, str]:
+    """The environment of the page's server and of its kernels: where the model process is, what to replay, and what
+    a hosted lab allows."""
+    environment = {**hosted_environment(hosting), BACKEND_URL: url, BACKEND_TOKEN: token}
+    environment.pop(REPLAY, None)
+    if recording is not None:
+        environment[REPLAY] = str(recording)
+    return {**environment, PAGE_TOKEN: page_token} if page_token else environment
+
+
+def hosted_environment(hosting: HostedSettings | None) -> dict[str, str]:
+    """This process's environment, with what a hosted lab allows, or without it where the lab is not hosted."""
+    environment = {name: value for name, value in os.environ.items() if name not in (HOSTED, PAGE_TOKEN)}
+    return environment if hosting is None else {**environment, HOSTED: hosting.model_dump_json()}
 
 
 def choose_port(host: str, wanted: int | None) -> int:
@@ -92,10 +105,12 @@ class PageServer:
         command: see `voila_command`.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], host: str, port: int) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], host: str, port: int, base_url: str = "/"
+    ) -> None:
         shown = "localhost" if host in ("127.0.0.1", *EVERY_ADDRESS) else f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{port}/"
-        self._probe = f"http://127.0.0.1:{port}/" if shown == "localhost" and host != "::" else self.address
+        self.address = f"http://{shown}:{port}{base_url}"
+        self._probe = f"http://127.0.0.1:{port}{base_url}" if shown == "localhost" and host != "::" else self.address
         self._child = subprocess.Popen(
             [sys.executable, "-m", "lab.backend.tether", str(os.getpid()), *command],
             env=dict(environment),
