@@ -7,6 +7,7 @@ from typing import Any
 
 from widgets.controls import Controls
 from widgets.experiment import Desk
+from widgets.shown import show_if
 
 
 class Choice:
@@ -22,7 +23,7 @@ class Choice:
         self.index = 0
         self.widget = Controls(schema={"properties": {}})
         self.widget.add_class("lab-inline")
-        self.widget.add_class("lab-off")
+        show_if(False, self.widget)
         self.widget.on_values(self._chosen)
 
     def _chosen(self, values: dict[str, Any]) -> None:
@@ -35,10 +36,9 @@ class Choice:
     def show(self, names: Sequence[str]) -> int:
         """Offer `names`; gives back the index that is shown."""
         self.index = max(0, min(self.index, len(names) - 1))
+        show_if(len(names) > 1, self.widget)
         if len(names) < 2:
-            self.widget.add_class("lab-off")
             return self.index
-        self.widget.remove_class("lab-off")
         field = {
             "type": "string",
             "title": self._title,

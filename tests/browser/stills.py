@@ -31,6 +31,7 @@ _HTML = """<!doctype html>
   async function draw(node, parent) {
     const el = document.createElement("div");
     el.className = node.classes.join(" ");
+    el.style.display = node.display;
     parent.append(el);
     if (node.view === undefined) { for (const child of node.children) await draw(child, el); return; }
     const { module, state, traits } = views[node.view];
@@ -63,11 +64,11 @@ def document(root: Any, lesson: list[dict[str, Any]]) -> tuple[dict[str, Any], s
     found: list[View] = []
 
     def node(widget: Any) -> dict[str, Any]:
-        classes = list(widget._dom_classes)
+        own = {"classes": list(widget._dom_classes), "display": widget.layout.display or ""}
         if isinstance(widget, View):
             found.append(widget)
-            return {"classes": classes, "view": len(found) - 1}
-        return {"classes": classes, "children": [node(child) for child in widget.children]}
+            return {**own, "view": len(found) - 1}
+        return {**own, "children": [node(child) for child in widget.children]}
 
     side = Lesson()
     side.show(lesson)

@@ -64,7 +64,7 @@ class Calculator:
 
     @property
     def hidden(self) -> bool:
-        return "lab-off" in self.section._figures._dom_classes
+        return self.section._figures.layout.display == "none"
 
 
 def test_a_pasted_config_is_counted_and_what_is_wrong_is_said() -> None:

@@ -15,6 +15,7 @@ from widgets.format import format_bytes, split_bytes, typeset_share
 from widgets.lora.sentences import scale_words
 from widgets.lora.state import LoraState
 from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 from widgets.token_text import plain_text
 from widgets.verdict import Verdict
@@ -47,8 +48,7 @@ class AdapterSection(Section[LoraState]):
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
         del upto
         own = state.own
-        for widget in (self._figures, self._bars, self._caption, self._table):
-            (widget.remove_class if own else widget.add_class)("lab-off")
+        show_if(own, self._figures, self._bars, self._caption, self._table)
         self._verdict.show(*adapter_verdict(state, live=live))
         if own is None:
             self._about.say()

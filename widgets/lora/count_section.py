@@ -13,6 +13,7 @@ from widgets.experiment import Desk, Table
 from widgets.format import typeset_share
 from widgets.lora.state import LoraState
 from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 
 USUAL = {"columns": 4096, "rows": 4096, "rank": 8}
@@ -70,8 +71,7 @@ class CountSection(Section[LoraState]):
         self._controls.set_values(dict(self._values))
         answer = self._asked.ask(dict(self._values))
         why = self._asked.why_not(dict(self._values))
-        (self._bars.remove_class if answer else self._bars.add_class)("lab-off")
-        (self._caption.remove_class if answer else self._caption.add_class)("lab-off")
+        show_if(answer, self._bars, self._caption)
         if answer is None:
             self._words.say(("p", why or "It is being counted."))
             return

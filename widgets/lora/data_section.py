@@ -12,6 +12,7 @@ from widgets.figure import FigureRow
 from widgets.lora.state import LoraState
 from widgets.numbers import capital
 from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 from widgets.token_text import plain_text
 
@@ -41,8 +42,7 @@ class DataSection(Section[LoraState]):
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
         del upto
         data = state.data
-        for widget in (self._figures, self._examples, self._caption, self._table):
-            (widget.remove_class if data else widget.add_class)("lab-off")
+        show_if(data, self._figures, self._examples, self._caption, self._table)
         if data is None:
             waiting = live and state.end is None
             self._about.say(("p", "The lines are being encoded." if waiting else "The run ended before its lines."))

@@ -12,6 +12,7 @@ from widgets.equations import Equations, Line, Matrix
 from widgets.experiment import Desk, Table
 from widgets.lora.state import LoraState
 from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 from widgets.verdict import Verdict
 
@@ -57,8 +58,7 @@ class ExampleSection(Section[LoraState]):
         found = self._asked.ask(question)
         why = self._asked.why_not(question)
         answer = found or (None if why else self._asked.last)
-        for widget in (self._lines, self._caption):
-            (widget.remove_class if answer else widget.add_class)("lab-off")
+        show_if(answer, self._lines, self._caption)
         if answer is None:
             self._verdict.show("none", why or "The example is being asked for.")
             return

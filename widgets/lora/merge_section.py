@@ -22,6 +22,7 @@ from widgets.lora.merge_words import (
 )
 from widgets.lora.state import LoraState
 from widgets.section import Section, heading, section, sections
+from widgets.shown import show_if
 from widgets.text import Words
 from widgets.verdict import Verdict
 
@@ -80,8 +81,7 @@ class MergeSection(Section[LoraState]):
             empty="The merged models are being measured." if live else "Nothing was merged.",
         )
         self._bases.say(*(("p", line) for line in base_lines(found)))
-        for widget in (self._notices, self._way_back, self._race):
-            (widget.remove_class if found else widget.add_class)("lab-off")
+        show_if(found, self._notices, self._way_back, self._race)
         self._apart.show(apart_rows(found), (Column("max |Δ logit|"), Column("KL, nats"), Column("flips")))
         self._apart_caption.say(("p", apart_words(found)))
         self._shapes.show(shape_rows(found), (Column("base restored"), Column("same form")))

@@ -24,6 +24,7 @@ from widgets.lora.scale_words import (
 )
 from widgets.lora.state import ADAPTER, BASE, MERGED, LoraState
 from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 
 STEP = 0.05
@@ -115,10 +116,9 @@ class ScaleSection(Section[LoraState]):
             self._table.show(scale_table(said))
 
     def _show(self, state: LoraState, shown: str, row: str, factor: float, said: Reading | None) -> None:
-        for widget in (self._figures, self._bars, self._about, self._table):
-            (widget.remove_class if said else widget.add_class)("lab-off")
+        show_if(said, self._figures, self._bars, self._about, self._table)
         at = {f: r for (name, f), r in self._known.items() if name == row}
-        (self._over.remove_class if len(at) > 1 else self._over.add_class)("lab-off")
+        show_if(len(at) > 1, self._over)
         if said is None:
             return
         own = {t.index: t.p for t in state.words.get(shown, [])}

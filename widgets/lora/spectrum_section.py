@@ -20,6 +20,7 @@ from widgets.lora.spectrum_plot import SpectrumPlot
 from widgets.lora.state import LoraState
 from widgets.numbers import percent
 from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 from widgets.token_text import plain_text
 
@@ -108,9 +109,8 @@ class SpectrumSection(Section[LoraState]):
         names = list(state.spectra)
         name = names[self._adapter.show([plain_text(n) for n in names])]
         spectra = read_spectra(state.spectra[name])
-        off = (self._matrix.widget, self._slider.widget, self._figures, self._plot, self._worst, self._table)
-        for widget in off:
-            (widget.remove_class if spectra else widget.add_class)("lab-off")
+        show_if(spectra, self._matrix.widget, self._slider.widget)
+        show_if(spectra, self._figures, self._plot, self._worst, self._table)
         if spectra is None:
             self._words.say(("p", "There are no singular values to draw: the update holds what is no number."))
             self._caption.say()

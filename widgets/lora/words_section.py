@@ -13,6 +13,7 @@ from widgets.figure import FigureRow
 from widgets.lora.proof import proof_figures
 from widgets.lora.state import ADAPTER, BASE, MERGED, NAMING, LoraState
 from widgets.section import heading, section
+from widgets.shown import show_if
 from widgets.token_text import quoted
 from widgets.word_pairs import Pair, Word, WordPairs
 from widgets.words import section as words
@@ -50,7 +51,7 @@ class WordsSection(words.WordsSection[LoraState]):
 
     def _show_choice(self, state: LoraState, name: str) -> None:
         del state, name
-        self._choice.add_class("lab-off")
+        show_if(False, self._choice)
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
         if state.task != "compare":  # steps are not tokens there
@@ -75,9 +76,7 @@ class WordsSection(words.WordsSection[LoraState]):
             same = third.token_id == base[place].token_id if third and place < len(base) else None
             said = f", merged {quoted(third.text)} p {probability(third.p)}" if third else ""
             word = Word(third.text, probability(third.p)) if third else None
-            found.append(
-                replace(pair, title=pair.title.replace("other ", "adapter ") + said, third=word, third_same=same)
-            )
+            found.append(replace(pair, title=pair.title + said, third=word, third_same=same))
         return found
 
     def rows_of(self, state: LoraState, name: str) -> Sequence[str]:

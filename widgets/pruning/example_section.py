@@ -11,6 +11,7 @@ from widgets.player import Player
 from widgets.pruning.example_view import Cell, ExampleView
 from widgets.pruning.state import PruningState
 from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 
 STEPS = ("weights", "magnitudes", "ranks", "mask", "pruned")
@@ -62,8 +63,7 @@ class ExampleSection(Section[PruningState]):
     def render(self, state: PruningState, upto: int, *, live: bool) -> None:
         del state, upto
         answer = self._asked.ask({}) or self._asked.last
-        for widget in (self._player, self._view, self._caption, self._table):
-            (widget.add_class if answer is None else widget.remove_class)("lab-off")
+        show_if(answer is not None, self._player, self._view, self._caption, self._table)
         if answer is None:
             self._told.say(("p", self._asked.why_not({}) or "The example is being asked for."))
             return

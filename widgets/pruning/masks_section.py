@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ipywidgets as ipw
-
 from lab.events.pruning import MaskMade
 from widgets.asked import Asked
 from widgets.bar_table import BarTable, Column
@@ -21,7 +19,8 @@ from widgets.pruning.masks_fields import ALONE, AXES, COLOURS, DEFAULTS, schema
 from widgets.pruning.masks_words import caption, difference_rows, legend, mask_figures, nm_verdict, row_table
 from widgets.pruning.questions import QUICK, mask_question, read_mask, read_values, values_question
 from widgets.pruning.state import Matrix, PruningState, matrices
-from widgets.section import Section, choose_children, heading, section
+from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 from widgets.verdict import Verdict
 
@@ -59,7 +58,7 @@ class MasksSection(Section[PruningState]):
             label="How many weights other methods choose differently", first="beside", picture="differences"
         )
         self._table = DataTable(summary="Table of all rows")
-        self._parts: tuple[ipw.Widget, ...] = (
+        self.widget = section(
             heading(
                 "Which weights stay?",
                 "Rows are outputs, columns inputs. Beside each matrix: the share of every row that goes.",
@@ -74,8 +73,6 @@ class MasksSection(Section[PruningState]):
             self._others,
             self._table,
         )
-        self._box = section(*self._parts)
-        self.widget = self._box
 
     def reset(self) -> None:
         self.sparsity, self.window = None, None
@@ -163,9 +160,8 @@ class MasksSection(Section[PruningState]):
         self._verdict.show(*nm_verdict(found))
         rows = [mask for m in made if m.setting.method != first_name and (mask := self._still(m, second))]
         self._others.show(difference_rows(first, rows), (Column("differ"), Column("only it"), Column("only the first")))
-        # A form is left out rather than hidden: what is hidden before the page is there may stay so.
-        out = ([] if made else [self._controls]) + ([] if slides else [self._slider.widget])
-        choose_children(self._box, [part for part in self._parts if not any(part is one for one in out)])
+        show_if(made, self._controls)
+        show_if(slides, self._slider.widget)
         if not live:
             self._table.show(row_table(matrix, [MaskBits.of(m) for m in made]))
 

@@ -17,6 +17,7 @@ from widgets.loss_plot import LEGEND, LossPlot
 from widgets.numbers import number, percent
 from widgets.pruning.state import PruningState
 from widgets.section import Section, heading, section, sections
+from widgets.shown import show_if
 from widgets.text import Words
 from widgets.verdict import Verdict
 
@@ -53,7 +54,7 @@ class RecoverySection(Section[PruningState]):
         self._legend.say(
             ("p", f"MEASURED. {_so_far(steps)} {format_ms(took)} of computing." if steps else "No step yet.")
         )
-        (self._after.remove_class if done else self._after.add_class)("lab-off")
+        show_if(done, self._after)
         if done:
             dense = done.pruned.dense_perplexity
             self._bars.show(

@@ -12,6 +12,7 @@ from widgets.numbers import number, signed
 from widgets.quantization.group_plot import LEGEND, GroupPlot
 from widgets.quantization.state import QuantizationState
 from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 
 
@@ -56,8 +57,7 @@ class ExampleSection(Section[QuantizationState]):
         """Draw the examples."""
         del state, upto
         answer = self._asked.ask({}) or self._asked.last
-        for widget in (self._controls, self._plot, self._legend, self._table):
-            (widget.add_class if answer is None else widget.remove_class)("lab-off")
+        show_if(answer is not None, self._controls, self._plot, self._legend, self._table)
         if answer is None:
             self._words.say(("p", self._asked.why_not({}) or "The examples are being asked for."))
             return

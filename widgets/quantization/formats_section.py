@@ -16,6 +16,7 @@ from widgets.quantization.sections import WEIGHT
 from widgets.quantization.state import Matrix, QuantizationState
 from widgets.quantization.tables import format_table
 from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 
 DEFAULTS: dict[str, float] = {"value": 0.1, "largest": 1.0}
@@ -71,8 +72,7 @@ class FormatsSection(Section[QuantizationState]):
         """Draw both tables."""
         del upto
         told = state.formats[-1] if state.formats else None
-        for widget in self._of_run:
-            (widget.remove_class if told else widget.add_class)("lab-off")
+        show_if(told, *self._of_run)
         formats = told.formats if told else ()
         self._bars.show(
             [_row(f) for f in formats],

@@ -16,6 +16,7 @@ from widgets.quantization.histogram_section import HistogramSection
 from widgets.quantization.sentences import method_words
 from widgets.quantization.state import QuantizationState
 from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 
 NEEDED = ("columns", "before", "after", "row", "group")
@@ -138,8 +139,7 @@ class GroupSection(Section[QuantizationState]):
 
     def _hide(self, off: bool) -> None:
         """Whether there is no group to draw."""
-        for widget in (self._plot, self._legend, self._table):
-            (widget.add_class if off else widget.remove_class)("lab-off")
+        show_if(not off, self._plot, self._legend, self._table)
 
     def tables(self, state: QuantizationState) -> list[Table]:
         """The group on screen."""

@@ -17,6 +17,7 @@ from widgets.quantization.sentences import bits
 from widgets.quantization.state import QuantizationState
 from widgets.quantization.storage_fields import DEFAULTS, MOST_IN_LINK, PASTE, SCHEMA, from_link, question_of
 from widgets.section import Section, heading, section
+from widgets.shown import show_if
 from widgets.text import Words
 
 PARTS = ("code_bytes", "scale_bytes", "zero_bytes", "dense_bytes")
@@ -75,8 +76,7 @@ class StorageSection(Section[QuantizationState]):
         self._controls.set_values(self.values)
         answer = None if self._empty else self._asked.ask(self.question()) or self._asked.last
         why = PASTE if self._empty else self._asked.why_not(self.question())
-        for widget in (self._figures, self._bars, self._table):
-            (widget.add_class if answer is None or why else widget.remove_class)("lab-off")
+        show_if(answer is not None and not why, self._figures, self._bars, self._table)
         if answer is None or why:
             self._words.say(("p", why or "Waiting for the sum."))
             return

@@ -14,6 +14,7 @@ from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
 from widgets.section import Section, choose_children, heading, section, sections
+from widgets.shown import show_if
 from widgets.text import Words
 from widgets.token_text import plain_text, quoted
 from widgets.verdict import Verdict
@@ -141,7 +142,12 @@ class WordsSection(Section[S]):
         self._all.show(variant_rows(state), (Column("KL, nats", Q), Column("words part at")))
         self._different.show(
             different_rows(found, self.naming),
-            (Column(f"{self.naming.base} p", P), Column("other q", Q), Column("KL"), Column("top now")),
+            (
+                Column(f"{self.naming.base} p", P),
+                Column(f"{self.naming.changed} q", Q),
+                Column("KL"),
+                Column("top now"),
+            ),
             most=1.0,
             empty="The comparison follows when both rows are written." if live else "Nothing was compared.",
         )
@@ -187,10 +193,9 @@ class WordsSection(Section[S]):
 
     def _show_choice(self, state: S, name: str) -> None:
         there = state.others
+        show_if(len(there) > 1, self._choice)
         if len(there) < 2:
-            self._choice.add_class("lab-off")
             return
-        self._choice.remove_class("lab-off")
         field = {
             "type": "string",
             "title": "Lower row",
@@ -224,9 +229,8 @@ class WordsSection(Section[S]):
             self._caption.say(
                 ("p", "MEASURED, over the whole vocabulary. “–”: not among that model's most probable tokens.")
             )
-        self._candidates.show(
-            candidate_rows(base, other), (Column(f"{self.naming.base} p", P), Column("other q", Q)), most=1.0
-        )
+        columns = (Column(f"{self.naming.base} p", P), Column(f"{self.naming.changed} q", Q))
+        self._candidates.show(candidate_rows(base, other), columns, most=1.0)
 
     def tables(self, state: S) -> Sequence[Table]:
         made = []
@@ -290,7 +294,8 @@ def row_table(state: WordsState, name: str) -> Table:
                 ("yes" if a.token_id == b.token_id else "no") if a and b else None,
             ]
         )
-    return Table(f"words_{name}", ["new token", state.naming.base, "id", "p", "other", "id", "p", "same"], rows)
+    naming = state.naming
+    return Table(f"words_{name}", ["new token", naming.base, "id", "p", naming.changed, "id", "p", "same"], rows)
 
 
 def compared_table(state: WordsState, name: str) -> Table:
@@ -304,5 +309,6 @@ def compared_table(state: WordsState, name: str) -> Table:
         top = w.top[0].text if w.top else None
         rows.append([w.index + 1, w.text, w.token_id, _number(w.p), _number(w.q), _number(w.kl), top, w.flipped])
     naming = state.naming
-    head = ["new token", "token", "id", f"{naming.base} p", "other q", f"{naming.kl}, nats", "other's top", "flip"]
+    head = ["new token", "token", "id", f"{naming.base} p", f"{naming.changed} q", f"{naming.kl}, nats"]
+    head += [f"{naming.changed} top", "flip"]
     return Table(f"compared_{name}", head, rows)
