@@ -56,7 +56,9 @@ def _pair_words(
 ) -> str:
     parts = [f"new token {place + 1}"]
     parts += [
-        f"{who} {quoted(t.text)} p {probability(t.p)}" for who, t in ((naming.base, upper), ("other", lower)) if t
+        f"{who} {quoted(t.text)} p {probability(t.p)}"
+        for who, t in ((naming.base, upper), (naming.changed, lower))
+        if t
     ]
     if upper and lower:
         parts.append("the same token" if upper.token_id == lower.token_id else "another token")
