@@ -52,7 +52,8 @@ def parse_lines(text: str) -> tuple[Example, ...]:
     rows = [(number, row.strip()) for number, row in enumerate(text.replace("\r\n", "\n").split("\n"), 1)]
     found = tuple(_example(row.removeprefix("\ufeff"), number) for number, row in rows if row.strip("\ufeff"))
     if len(found) < LEAST_LINES:
-        raise BadInput(f"There are {len(found)} lines to train on; at least {LEAST_LINES} are needed.", remedy=REMEDY)
+        some = "is 1 line" if len(found) == 1 else f"are {len(found)} lines"
+        raise BadInput(f"There {some} to train on; at least {LEAST_LINES} are needed.", remedy=REMEDY)
     if len(found) > MOST_LINES:
         raise BadInput(
             f"There are {len(found):,} lines to train on; at most {MOST_LINES} are taken.", remedy="Leave some out."

@@ -92,7 +92,7 @@ GOOD = "a => b\n"
     ("text", "message"),
     [
         ("", f"0 lines.*at least {LEAST_LINES}"),
-        (GOOD, f"1 lines.*at least {LEAST_LINES}"),
+        (GOOD, f"1 line to.*at least {LEAST_LINES}"),
         (GOOD + "just words\n", "Line 2 has no.*just words"),
         (GOOD + " => b\n", "Line 2 has an empty prompt"),
         (GOOD + "\n\nc =>   \n", "Line 4 has an empty answer"),

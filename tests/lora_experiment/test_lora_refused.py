@@ -42,7 +42,7 @@ def refused(model: LoadedModel, **values: Any) -> str:
     ("lines", "words"),
     [
         ("", "0 lines"),
-        ("a => b", "1 lines"),
+        ("a => b", "There is 1 line to train on"),
         ("a => b\nno arrow here", "Line 2 has no"),
         ("a => b\n\nc =>", "Line 3 has an empty answer"),
         ('a => b\n{"prompt": "x"}', "Line 2 has the keys"),
