@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import ipywidgets as ipw
 
-from lab.backend.connect import connect
-from lab.backend.protocol import DEFAULT_MODEL, Backend, RunRequest
+from lab.backend.protocol import Backend, RunRequest
 from lab.errors import LabError
-from lab.events import ModelFacts, Recording, RunStarted, is_final
+from lab.events import is_final
 from lab.experiments.registry import get_experiment
-from lab.settings import REPLAY
 from widgets.asker import Asker
+from widgets.connection import Connection
 from widgets.experiment import Cursor, Desk, build_views
-from widgets.exporting import export_items, make_export
+from widgets.exporting import make_export
+from widgets.linked import read_link
+from widgets.opening import open_page
+from widgets.page_drawing import PageDrawing
+from widgets.page_state import PageState
 from widgets.parts import Parts
-from widgets.proof_words import proof_state
 from widgets.pump import Pump
 from widgets.session import ACTIVE, Session, Trouble
 
 log = logging.getLogger(__name__)
-
-RECORDINGS = Path(__file__).parent / "recordings"
-GENERATING = ("generating", "searching")
-"""The stages in which a run makes tokens; the views then say where it is."""
 
 
 class Dashboard(ipw.VBox):
@@ -57,33 +53,23 @@ class Dashboard(ipw.VBox):
         described = get_experiment(experiment)
         self.experiment = experiment
         self._described = described
-        self._backend = backend
-        self._backend_lock = threading.Lock()
-        self._facts: ModelFacts | None = None
-        self._found: list[ModelFacts] | None = None
-        self._models: dict[str, str] = {DEFAULT_MODEL: "SmolLM2-135M-Instruct"}
-        self._model = DEFAULT_MODEL
-        self._schema = described.info().schema
-        self._params = described.params().model_dump(mode="json")
-        self._last_params: dict[str, Any] | None = None
-        self._autorun = autorun
-        self._playing = False
+        self._connection = Connection(backend)
         self._closed = False
-        self._joined = False
-        self._replay = False
-        self._shown_start: RunStarted | None = None
+        self._state = PageState(described.info().schema, described.params().model_dump(mode="json"))
 
-        self.pump = Pump(self._render, on_error=self._render_failed)
+        self.pump = Pump(self._draw, on_error=self._draw_failed)
         self.session = Session(self.pump.lock, self._fold, self.pump.touch)
-        self._asker = Asker(experiment, self._connected, self.session, self.pump.lock)
+        self._asker = Asker(experiment, self._connection.backend, self.session, self.pump.lock)
         self.cursor = Cursor()
-        desk = Desk(self._ask, self.pump.touch, self.pump.lock, self.cursor, lambda: self._found, self.start)
+        desk = Desk(self._ask, self.pump.touch, self.pump.lock, self.cursor, lambda: self._state.found, self.start)
+        desk.renew = self.renew
         self.views = build_views(experiment, desk)
-        self.parts = Parts(described, self._schema, self._params, self._model)
+        self.parts = Parts(described, self._state.schema, self._state.params, self._state.model)
+        self._drawing = PageDrawing(self._state, self.session, self.cursor, self.parts, self.views)
         self._wire()
         super().__init__(self.parts.layout(self.views.widget))
         self.add_class("lab-page")
-        self._show_first(recording)
+        self._open(recording, autorun=autorun)
         threading.Thread(target=self._join_backend, name="lab-connect", daemon=True).start()
 
     def _wire(self) -> None:
@@ -103,28 +89,17 @@ class Dashboard(ipw.VBox):
 
     # the backend
 
-    def _connected(self) -> Backend:
-        """The backend, joined on first use; called from worker threads alone.
-
-        Raises:
-            LabError: it cannot be reached.
-        """
-        with self._backend_lock:
-            if self._backend is None:
-                self._backend = connect()
-            return self._backend
-
     def _join_backend(self) -> None:
         try:
             self._narrow()
         except LabError as error:
-            self._not_joined(Trouble(error.message, error.remedy, error.code))
+            self._not_joined(Trouble.of(error))
             return
         except Exception:
             log.exception("the backend could not be joined")
             self._not_joined(Trouble("The model process could not be reached.", "Run `lab doctor` in a terminal."))
             return
-        if self._autorun and not self._closed:
+        if self._state.autorun and not self._closed:
             self.run()
 
     def _not_joined(self, trouble: Trouble) -> None:
@@ -134,24 +109,16 @@ class Dashboard(ipw.VBox):
 
     def _narrow(self) -> None:
         """Take the models and the schema of the chosen one from the backend."""
-        backend = self._connected()
-        models = backend.models()
-        facts = next((m for m in models if m.id == self._model), None)
-        info = next((i for i in backend.experiments(self._model) if i.name == self.experiment), None)
+        offers = self._connection.offers(self.experiment, self._state.model)
         with self.pump.lock:
-            self._models = {m.id: m.name if m.present else f"{m.name} (fetched when run)" for m in models}
-            self._models.setdefault(self._model, Path(self._model).name)  # a directory or a file from a link
-            self._facts, self._found = facts, models
-            self._joined = True
-            if info is not None:
-                self._schema = info.schema
+            self._state.learn(*offers)
         self.pump.touch()
         self.views.settle()
 
     def _ask(self, name: str, params: dict[str, Any], reply: Any, *, of_run: bool) -> None:
-        live = self._joined and not (self._replay and self.session.replaying)
+        live = self._state.joined and not (self._state.replay and self.session.replaying)
         with self.pump.lock:
-            model, started = self._model, self.session.started
+            model, started = self._state.model, self.session.started
             # Answers that stand beside a run's own figures are of its model until another run begins.
             if started is not None and not self.session.replaying and getattr(self.views, "asks_of_run", False):
                 model = started.card.model
@@ -160,32 +127,40 @@ class Dashboard(ipw.VBox):
     # what a visitor does; called on the kernel's main thread
 
     def run(self) -> None:
-        """Start a run with the present controls.
+        """Start a run with the present controls. A name to keep something under is used once: it is taken then.
 
         Alone on this machine, or with the same card once more, it is a live run; among other visitors a
         recording of the same card will do, and is marked as one.
         """
         with self.pump.lock:
-            params, model = dict(self._params), self._model
-            again = params == self._last_params
-            self._last_params = params
+            params, model, again = self._state.run()
             self.cursor.step = self.cursor.hover = self.cursor.locked = None
-            self._playing = False
 
         def request(backend: Backend) -> RunRequest:
             fresh = again or backend.health().runs_active == 0
             return RunRequest(experiment=self.experiment, params=params, model=model, fresh=fresh)
 
-        self.session.run(self._connected, request)
+        self.session.run(self._connection.backend, request)
 
     def start(self, params: Mapping[str, Any], model: str = "") -> None:
         """Run with these parameters, on another model where one is named: what a button in a picture asks for."""
         self._values_changed(dict(params))
         with self.pump.lock:
-            before, self._model = self._model, model or self._model
+            before, self._state.model = self._state.model, model or self._state.model
         self.run()
         if model and model != before:
             self._model_chosen(model, before)
+
+    def renew(self) -> None:
+        """Ask the backend again for models and choices, in the background."""
+
+        def narrow() -> None:
+            try:
+                self._narrow()
+            except LabError as error:  # what was there before stays
+                log.warning("models and choices could not be asked for again: %s", error)
+
+        threading.Thread(target=narrow, name="lab-renew", daemon=True).start()
 
     def stop(self) -> None:
         """Stop the living run."""
@@ -197,14 +172,14 @@ class Dashboard(ipw.VBox):
         Raises:
             BadInput: a name that the experiment does not have.
         """
-        unknown = sorted(values.keys() - self._params.keys())
+        unknown = sorted(values.keys() - self._state.params.keys())
         if unknown:
             raise LabError(f"{self.experiment} has no parameter {', '.join(unknown)}.")
         self._values_changed(values)
 
     def _values_changed(self, values: dict[str, Any]) -> None:
         with self.pump.lock:
-            self._params = {**self._params, **{k: v for k, v in values.items() if k in self._params}}
+            self._state.change(values)
         self.pump.touch()
 
     def _preset_chosen(self, index: int) -> None:
@@ -215,17 +190,17 @@ class Dashboard(ipw.VBox):
 
     def _model_chosen(self, model: str, instead_of: str = "") -> None:
         with self.pump.lock:
-            before, self._model = instead_of or self._model, model
-            self._last_params = None
+            before = instead_of or self._state.model
+            self._state.choose(model)
 
         def narrow() -> None:
             try:
                 self._narrow()
             except LabError as error:
                 with self.pump.lock:  # what cannot be used is not left standing in the menu
-                    if self._model == model:
-                        self._model = before
-                self.session.fail(Trouble(error.message, error.remedy, error.code))
+                    if self._state.model == model:
+                        self._state.model = before
+                self.session.fail(Trouble.of(error))
 
         threading.Thread(target=narrow, name="lab-narrow", daemon=True).start()
 
@@ -238,40 +213,25 @@ class Dashboard(ipw.VBox):
 
     def _played(self, playing: bool) -> None:
         with self.pump.lock:
-            self._playing = playing
+            self._state.playing = playing
         self.pump.touch()
 
     def _restore(self, values: dict[str, Any]) -> None:
         """Take the whole state from a link: parameters that fit the schema, the step, the views' settings."""
-        settings = dict(values)
-        params = {k: settings.pop(k) for k in list(settings) if k in self._params}
-        step, model = settings.pop("step", None), settings.pop("model", None)
-        if isinstance(model, str) and model != self._model:
-            self._model_chosen(model)
         with self.pump.lock:
-            checked = self._checked(params)
-            rerun = self._autorun and checked != self._params
-            self._params = checked
-            if isinstance(step, int) and step >= 0:
-                self.cursor.step = step
-            self.views.restore(settings)
+            linked = read_link(values, self._described.params, self._state.params)
+        if linked.model not in ("", self._state.model):
+            self._model_chosen(linked.model)
+        with self.pump.lock:
+            rerun = self._state.autorun and linked.params != self._state.params
+            self._state.params = linked.params
+            if linked.step is not None:
+                self.cursor.step = linked.step
+            self.views.restore(linked.settings)
         self.views.settle()
         self.pump.touch()
         if rerun:
             self.run()
-
-    def _checked(self, params: dict[str, Any]) -> dict[str, Any]:
-        good = dict(self._params)
-        for name, value in params.items():
-            # A link written by hand has no quotes around a text: group_size=32 was read as a number.
-            for tried in (value, str(value)) if type(value) in (int, float) else (value,):
-                try:
-                    checked = self._described.params.model_validate({**good, name: tried})
-                except ValueError:
-                    continue
-                good[name] = checked.model_dump(mode="json")[name]
-                break
-        return good
 
     def _exported(self, what: str) -> None:
         try:
@@ -280,7 +240,7 @@ class Dashboard(ipw.VBox):
                 tables = self.views.tables()
             name, data, kind = make_export(what, self.experiment, recording, tables)
         except LabError as error:
-            self.session.fail(Trouble(error.message, error.remedy, error.code))
+            self.session.fail(Trouble.of(error))
             return
         self.parts.export.deliver(name, data, kind)
 
@@ -294,86 +254,26 @@ class Dashboard(ipw.VBox):
             if is_final(event):
                 self.views.settle()  # what the pictures ask is recorded with the run
 
-    def _show_first(self, recording: Path | None) -> None:
-        chosen = recording or (Path(os.environ[REPLAY]) if os.environ.get(REPLAY) else None)
-        if chosen is not None:
-            self._autorun = False
-            self._replay = True
-        path = chosen or RECORDINGS / f"{self.experiment}.safetensors"
-        query = dict(parse_qsl(os.environ.get("QUERY_STRING", "")))
-        if query.get("autorun") == "0":
-            self._autorun = False
-        try:
-            shown = Recording.load(path)
-            if chosen is not None and recording is None and shown.started.card.experiment != self.experiment:
-                # The lab was started with another experiment's recording; this page shows its own.
-                shown = Recording.load(RECORDINGS / f"{self.experiment}.safetensors")
-            self.session.show(shown)
+    def _open(self, recording: Path | None, *, autorun: bool) -> None:
+        """Draw what the page shows first."""
+        opening = open_page(self.experiment, recording, autorun=autorun)
+        with self.pump.lock:
+            self._state.autorun, self._state.replay = opening.autorun, opening.replay
+        if opening.recording is not None:
+            self.session.show(opening.recording)
             self.views.settle()
-        except LabError as error:
-            self.session.fail(Trouble(error.message, error.remedy, error.code))
+        if opening.trouble is not None:
+            self.session.fail(opening.trouble)
         self.pump.drain()
 
-    def _render_failed(self, error: Exception) -> None:
+    def _draw(self) -> None:
+        self._drawing.draw()
+
+    def _draw_failed(self, error: Exception) -> None:
         self.session.trouble = Trouble(
             f"A picture could not be drawn ({type(error).__name__}).", "The server's log says why. Run again."
         )
-        self.parts.error.show(self.session.trouble.message, self.session.trouble.remedy, self.session.trouble.code)
-
-    def _render(self) -> None:
-        """Write what is true now. The pump alone calls it, with the lock held."""
-        session = self.session
-        started = session.started
-        facts = self._facts or (started.facts if started else None)
-        live = session.phase in ACTIVE
-        self.views.render(live=live)
-        self.parts.controls.update(
-            schema=self._schema,
-            values=self._params,
-            models=[{"id": k, "label": v} for k, v in self._models.items()],
-            model=self._model,
-        )
-        self.parts.runner.show(session.phase, session.fraction, self._note(), can_run=not self.parts.controls.invalid)
-        self.parts.heartbeat.show(
-            mode="live" if started and not session.recorded and not session.replaying else "recorded",
-            when=session.recorded or "",
-            model=_model_line(started),
-        )
-        steps = self.views.steps()
-        step = steps - 1 if self.cursor.step is None else min(self.cursor.step, steps - 1)
-        planned = self.views.planned_steps() if live else steps
-        self.parts.player.show(
-            step=max(step, 0),
-            available=steps,
-            total=max(planned, steps),
-            playing=self._playing,
-            following=self.cursor.step is None,
-            unit=getattr(self.views, "step_unit", "token"),
-        )
-        self.parts.proof.show(**proof_state(session))
-        if started is not self._shown_start:
-            self._shown_start = started
-            self.parts.card.show(started.card if started else None)
-        self.parts.link.show(
-            {
-                **self._params,
-                **self.views.link(),
-                "model": self._model,
-                "step": None if self.cursor.step is None else step,
-            }
-        )
-        self.parts.export.show(export_items(session.recording() is not None))
-        if session.trouble is None:
-            self.parts.error.hide()
-        else:
-            self.parts.error.show(session.trouble.message, session.trouble.remedy, session.trouble.code)
-        self.parts.lesson.show(self.views.lesson(facts))
-
-    def _note(self) -> str:
-        session = self.session
-        if session.phase == "running":
-            return (self.views.note() if session.stage in GENERATING else "") or session.note or "running"
-        return session.note
+        self._drawing.draw_trouble()
 
     def close(self) -> None:
         """Stop the run and end the page's threads."""
@@ -384,11 +284,3 @@ class Dashboard(ipw.VBox):
         self._asker.close()
         self.pump.close()
         super().close()
-
-
-def _model_line(started: Any) -> str:
-    if started is None:
-        return ""
-    card = started.card
-    dtype = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(card.dtype, card.dtype)
-    return f"{started.facts.name} · {dtype} · {card.device.split()[0].upper()}"

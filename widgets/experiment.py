@@ -58,6 +58,7 @@ class Desk:
         models: the models that the backend knows; None before it has answered.
         start: `start(params, model)`: run with these parameters, the others as they are, on the model of that id or,
             if it is "", on the chosen one. Call it without the lock. None where nothing can be started.
+        renew: ask the backend again for models and choices: what was kept or written on its machine is among them then.
     """
 
     ask: Callable[..., None]
@@ -66,6 +67,7 @@ class Desk:
     cursor: Cursor = field(default_factory=Cursor)
     models: Callable[[], Sequence[ModelFacts] | None] = lambda: None
     start: Callable[[Mapping[str, Any], str], None] | None = None
+    renew: Callable[[], None] = lambda: None
 
 
 class ExperimentViews(Protocol):

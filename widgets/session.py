@@ -41,6 +41,11 @@ class Trouble:
     remedy: str = ""
     code: str = "error"
 
+    @classmethod
+    def of(cls, error: LabError) -> Trouble:
+        """An error meant for a person."""
+        return cls(error.message, error.remedy, error.code)
+
 
 class Session:
     """At most one run at a time, and what is known of it.
@@ -141,7 +146,7 @@ class Session:
             joined = backend()
             stream = joined.run(request(joined))
         except LabError as error:
-            self._failed(turn, Trouble(error.message, error.remedy, error.code))
+            self._failed(turn, Trouble.of(error))
             return
         except Exception:
             log.exception("a run could not be started")
@@ -164,7 +169,7 @@ class Session:
                     self._take(event)
                 self._changed()
         except LabError as error:
-            self._failed(turn, Trouble(error.message, error.remedy, error.code))
+            self._failed(turn, Trouble.of(error))
         except Exception:
             log.exception("a run's events could not be read")
             self._failed(turn, _UNEXPECTED)

@@ -1,7 +1,7 @@
 """The wheel, built and installed into an environment of its own, gives the whole lab away from the checkout.
 
-The environment is a new venv with the wheel alone. Its dependencies are those of the tests' own environment: a .pth names
-that one's site-packages, from where an editable link to the checkout is not followed, and a link its `share` (Jupyter's data).
+The environment is a new venv with the wheel alone. Its dependencies are those of the tests' own environment: a .pth
+names that one's site-packages, from where an editable link to the checkout is not followed, and a link its `share`.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def test_the_page_on_installing_says_where_each_kind_lands() -> None:
 
 def test_lab_helps_lists_its_models_and_replays_a_packaged_recording(installed: Installed) -> None:
     assert "replay" in installed.run("lab", "--help")
-    assert [model["id"] for model in json.loads(installed.run("lab", "models", "--json"))][0] == "smollm2-135m-instruct"
+    models = json.loads(installed.run("lab", "models", "--json"))
+    assert models[0]["id"] == "smollm2-135m-instruct"
     recording = installed.packages / "widgets" / "recordings" / "kv_cache.safetensors"
     assert "finished" in installed.run("lab", "replay", str(recording))
 
@@ -139,7 +140,7 @@ from lab.events import Recording
 from lab.experiments.registry import EXPERIMENTS
 from lab.lora.packaged import directory, packaged_card
 from lab.lora.tasks import NAMES, packaged_task
-from widgets.dashboard import RECORDINGS
+from widgets.opening import RECORDINGS
 print(Path(lab.__file__).parents[1], Path(widgets.__file__).parents[1])
 print(*(Recording.load(RECORDINGS / f"{name}.safetensors").started.card.experiment == name for name in EXPERIMENTS))
 print((directory() / "adapter_model.safetensors").is_file(), packaged_card() != {})
@@ -189,7 +190,7 @@ def page(installed: Installed) -> Iterator[Callable[[str], tuple[int, str]]]:
 
 
 def test_lab_up_serves_a_page_with_its_picture_its_styles_and_its_widgets(
-    page: Callable[[str], tuple[int, str]], installed: Installed
+    page: Callable[[str], tuple[int, str]],
 ) -> None:
     status, text = page("voila/render/kv_cache.ipynb?autorun=0")
     assert status == 200

@@ -81,7 +81,7 @@ def test_a_model_that_is_only_chosen_is_not_asked_while_another_s_run_is_on_scre
     try:
         asked: list[str] = []
         page._asker.ask = lambda *_a, model, **_k: asked.append(model)  # type: ignore[method-assign]
-        page._model = "/models/other"
+        page._state.model = "/models/other"
         page._ask("group", {}, None, of_run=False)  # a recording is on screen: the chosen model answers
         run = started()
         with page.pump.lock:

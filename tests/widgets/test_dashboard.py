@@ -16,9 +16,10 @@ import pytest
 from lab.errors import NotFound
 from lab.events import Recording, RunStarted
 from lab.events.kv_cache import CacheLedger, TokenDecoded, UncachedToken
-from widgets.dashboard import RECORDINGS, Dashboard
+from widgets.dashboard import Dashboard
 from widgets.exporting import make_export
 from widgets.kv_cache.tables import ledger_table, race_table
+from widgets.opening import RECORDINGS
 from widgets.poster import poster_html
 
 RECORDED = RECORDINGS / "kv_cache.safetensors"
@@ -191,9 +192,9 @@ def test_a_model_from_a_link_that_cannot_be_used_does_not_stay_in_the_menu() -> 
 def test_a_link_written_by_hand_needs_no_quotes() -> None:
     page = Dashboard("quantization", backend=NoBackend(), autorun=False)
     page._restore({"group_size": 32, "prompt": 2026, "bits": 3, "seed": True, "layers": [0]})
-    assert [page._params[name] for name in ("group_size", "prompt", "bits")] == ["32", "2026", 3]
+    assert [page._state.params[name] for name in ("group_size", "prompt", "bits")] == ["32", "2026", 3]
     page._restore({"group_size": 7})
-    assert page._params["group_size"] == "32"
+    assert page._state.params["group_size"] == "32"
     page.close()
 
 
@@ -208,7 +209,7 @@ class Answers(OneModel):
 def test_what_if_is_about_the_chosen_model_on_this_machine() -> None:
     page = Dashboard("kv_cache", backend=Answers(), autorun=False)
     kept = len(page.session.inspections)
-    for model in (page._model, "/models/tiny"):
+    for model in (page._state.model, "/models/tiny"):
         drawn = threading.Event()
 
         def told(label: str, model: str = model, drawn: threading.Event = drawn) -> None:
@@ -217,7 +218,7 @@ def test_what_if_is_about_the_chosen_model_on_this_machine() -> None:
 
         plot = page.views._what_if._plot  # type: ignore[attr-defined]
         plot.observe(lambda change, told=told: told(change["new"]["label"]), "state")
-        if model != page._model:
+        if model != page._state.model:
             page._restore({"model": model})
         told(plot.state["label"])
         assert drawn.wait(20), f"the curves are not those of {model}"
