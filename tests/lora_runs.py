@@ -16,6 +16,7 @@ from lab.events.decoding import PromptEncoded
 from lab.events.evaluation import Divergence, TextsChosen, TextUsed
 from lab.events.lora import (
     AdapterFacts,
+    MergedModel,
     MergeFigures,
     OtherText,
     SwapRow,
@@ -32,6 +33,20 @@ LAYERS = 30
 PROJECTIONS = ("q_proj", "v_proj")
 RANK = 8
 SIZE = 1_843_200
+WRITTEN = MergedModel(
+    model="/home/me/.cache/inference-lab/trained/a b#1",
+    name="island-8",
+    base="smollm2-135m-instruct",
+    adapter="velmora",
+    factor=1.0,
+    bytes=538_060_672,
+    matrices=60,
+    others=150,
+    projections=("q_proj", "v_proj"),
+    checked=13_271_040,
+    base_changed=0.0,
+    merged_changed=0.998,
+)
 
 
 def started(**params: Any) -> RunStarted:

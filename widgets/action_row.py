@@ -1,4 +1,4 @@
-"""Buttons that a picture offers: what each will do is its label."""
+"""Buttons and links that a picture offers: what each will do is its label."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ class Action:
         id: names it in messages.
         label: what it does, as text.
         title: more about it, shown when pointed at.
+        href: a page that it opens, in a tab of its own; nobody is told then. "" for a button.
     """
 
     id: str
     label: str
     title: str = ""
+    href: str = ""
 
 
 class ActionRow(View):

@@ -106,10 +106,11 @@ class LocalBackend:
             Busy: too many runs wait.
         """
         run = self._prepared(request)
+        fresh = request.fresh or run.params.writes()
         while True:
             with self._scheduler.lock:
                 shared, ends = self._join(run.key), self._ends
-            if shared is None and run.card is not None and not request.fresh:
+            if shared is None and run.card is not None and not fresh:
                 shared = self._recorded(run.key)
             if shared is not None:
                 return shared
@@ -117,7 +118,7 @@ class LocalBackend:
                 shared = self._join(run.key)
                 if shared is not None:
                     return shared
-                if self._ends != ends and not request.fresh:
+                if self._ends != ends and not fresh:
                     continue  # a run ended meanwhile: perhaps this one, and it is recorded now
                 reader = run.log.subscribe()
                 self._scheduler.submit(run)

@@ -75,6 +75,10 @@ class ExperimentParams(Checked):
         file is another run. None here."""
         return {}
 
+    def writes(self) -> bool:
+        """Whether the run leaves files beside its recording, so that a recording of it would not do. Not here."""
+        return False
+
     @classmethod
     def for_model(cls, facts: ModelFacts) -> dict[str, Any]:
         """The JSON schema narrowed to one model.

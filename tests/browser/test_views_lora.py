@@ -69,6 +69,38 @@ def test_a_short_text_has_one_line(open_gallery: Open) -> None:
     assert wait_sent(page, "lora_form", "values")[-1]["changed"] == {"adapter": "my-adapter"}
 
 
+def test_an_adapter_that_is_here_is_chosen_from_a_list(open_gallery: Open) -> None:
+    page = open_gallery("lora_form")
+    values = page.evaluate("() => views.lora_form.model.get('state').values")
+    set_state(page, "lora_form", values={**values, "task": "compare", "adapter": "somewhere/else"})
+    box = page.get_by_label("Adapter", exact=True)
+    choice = page.get_by_label("Adapter, one that is here")
+    expect(choice.locator("option:checked")).to_have_text("choose one that is here")
+    choice.select_option(label="island-8")
+    expect(box).to_have_value("island-8")
+    assert wait_sent(page, "lora_form", "values")[-1]["changed"] == {"adapter": "island-8"}
+    box.fill("my-folder")
+    expect(choice).to_have_value("-1")
+    assert choice.locator("option").all_inner_texts()[-1] == EVIL
+    assert page.evaluate("window.X === undefined && document.querySelector('img') === null")
+    expect(page.get_by_label("Second adapter, one that is here")).to_have_count(0)
+
+
+def test_a_way_to_another_page_is_a_link_and_tells_nobody(open_gallery: Open) -> None:
+    page = open_gallery("way_on")
+    link = page.get_by_role("link", name="Quantize")
+    assert link.evaluate("node => new URL(node.href).pathname.split('/').pop()") == "quantization.ipynb"
+    hash_ = link.evaluate("node => Object.fromEntries(new URLSearchParams(new URL(node.href).hash.slice(1)))")
+    assert hash_ == {"model": "/home/me/.cache/inference-lab/trained/a b#1", "projection": "q_proj"}
+    assert link.get_attribute("target") == "_blank"
+    assert page.evaluate("window.X === undefined && document.querySelector('img') === null")
+    page.get_by_role("button", name="Write the merged model").click()
+    assert [m["id"] for m in wait_sent(page, "way_on", "action")] == ["write"]
+    set_state(page, "way_on", actions=[{"id": "quantize", "label": "A button again", "title": "", "href": ""}])
+    page.get_by_role("button", name="A button again").click()
+    assert wait_sent(page, "way_on", "action", count=2)[-1]["id"] == "quantize"
+
+
 def test_a_name_is_typed_and_the_adapter_kept(open_gallery: Open) -> None:
     page = open_gallery("keep_form,keep_actions")
     box = page.get_by_label("Keep as", exact=True)

@@ -83,7 +83,17 @@ def test_nothing_is_kept_of_a_living_run_or_of_a_recording() -> None:
     assert section._form.state["disabled"] is True
     assert section._actions.state["actions"] == []
     assert "trained anew" in json.dumps(section._words.state)
-    assert not KeepSection.present(fold_all(LoraState, train_run(upto=9, end="stopped")))
+
+
+def test_a_stopped_training_keeps_the_best_so_far_once_there_is_a_step() -> None:
+    for upto, present in ((0, False), (9, True)):
+        state = fold_all(LoraState, lived(train_run(upto=upto, end="stopped")))
+        assert KeepSection.present(state) is present
+    assert not KeepSection.present(fold_all(LoraState, train_run(upto=9, end="failed")))
+    section = drawn(KeepSection, state)
+    assert section._form.state["disabled"] is False
+    assert [a["id"] for a in section._actions.state["actions"]] == ["keep"]
+    assert "Keep the best adapter so far" in json.dumps(section._words.state)
 
 
 def test_a_run_that_was_told_to_keep_its_adapter_says_so() -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from pages import send, walk
@@ -17,8 +18,11 @@ from lab.backend.protocol import InspectRequest, RunRequest
 from lab.backend.store import RunStore
 from lab.errors import LabError
 from lab.events import Event, Recording, RunFinished, RunStarted
+from lab.events.quantization import GridNote
+from lab.models.at_hand import off_grid
 from widgets.experiment import Desk
 from widgets.lora.keep_section import KeepSection
+from widgets.lora.merged_section import MergedSection
 from widgets.lora.poster import body
 from widgets.lora.scale_section import WARM, ScaleSection
 from widgets.lora.views import LoraViews
@@ -130,6 +134,22 @@ def test_the_scale_at_1_has_the_probabilities_of_the_run(bench: Bench, events: l
 def keep(section: KeepSection) -> None:
     send(section._form, type="values", changed={"name": "mine"}, invalid=[])
     send(section._actions, type="action", id="keep")
+
+
+def test_a_merged_model_is_on_the_quantization_page_s_list(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_CACHE_DIR", str(tmp_path))
+    views = bench.page(bench.run(merged_out="island-4"))
+    section = views.section("MergedSection")
+    assert isinstance(section, MergedSection)
+    link = section._actions.state["actions"][0]["href"]
+    model = dict(parse_qsl(urlsplit(link).fragment))["model"]
+    assert off_grid(bench.backend.models(), "quantization")[0].id == model == str(tmp_path / "trained" / "island-4")
+    layer = {"task": "layer", "layers": [0], "group_size": "32", "calibration_tokens": 32, "heldout_tokens": 16}
+    events = list(bench.backend.run(RunRequest(experiment="quantization", model=model, device="cpu", params=layer)))
+    assert isinstance(events[-1], RunFinished), events[-1]
+    assert [e.changed > 0.5 for e in events if isinstance(e, GridNote)] == [True]
 
 
 def test_what_was_kept_runs_again_before_and_after(

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from lab.events import RunCancelled
 from widgets.action_row import Action, ActionRow
-from widgets.controls import Controls
 from widgets.experiment import Desk
+from widgets.lora.named_form import name_form, show_form, why_no_name
 from widgets.lora.state import LoraState
 from widgets.section import Section, heading, section
 from widgets.text import Words
 from widgets.token_text import plain_text
 
-MOST = 40
 KEEP = Action("keep", "Keep", "Writes A and B and their settings to a folder of that name.")
 COMPARE = "compare"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_FIELD: dict[str, Any] = {
-    "type": "string",
-    "title": "Keep as",
-    "default": "",
-    "maxLength": MOST,
-    "hint": "line",
-    "placeholder": "island-8",
-    "group": "main",
-}
 
 
 class KeepSection(Section[LoraState]):
@@ -41,9 +30,7 @@ class KeepSection(Section[LoraState]):
         self._said = self._wrong = ""
         self._waiting = False
         self._turn = 0
-        self._form = Controls(schema={"properties": {"name": _FIELD}}, values={"name": ""})
-        self._form.add_class("lab-inline")
-        self._form.on_values(self._typed)
+        self._form = name_form("Keep as", "island-8", self._typed)
         self._actions = ActionRow(label="The trained adapter")
         self._actions.on_action(self._act)
         self._words = Words(css_class="lab-caption")
@@ -59,18 +46,19 @@ class KeepSection(Section[LoraState]):
 
     @classmethod
     def present(cls, state: LoraState) -> bool:
-        return state.trained is not None
+        """Also of a run that was stopped while it trained: the best adapter so far is there."""
+        stopped = isinstance(state.end, RunCancelled) and any(step.step > 0 for step in state.training)
+        return state.trained is not None or stopped
 
     def reset(self) -> None:
         self.name = self.kept = self._said = self._wrong = ""
         self._waiting = False
         self._turn += 1
 
-    def _typed(self, values: dict[str, Any]) -> None:
-        if isinstance(values.get("name"), str):
-            with self._desk.lock:
-                self.name, self._wrong, self._said = values["name"].strip(), "", ""
-            self._desk.touch()
+    def _typed(self, name: str) -> None:
+        with self._desk.lock:
+            self.name, self._wrong, self._said = name, "", ""
+        self._desk.touch()
 
     def _act(self, action: str) -> None:
         if action == COMPARE:
@@ -95,28 +83,28 @@ class KeepSection(Section[LoraState]):
                 self._wrong = why or "It could not be kept."
             else:
                 self.kept, self._said = str(answer.get("name", "")), str(answer.get("words", ""))
+        if answer is not None:
+            self._desk.renew()
         self._desk.touch()
 
     def render(self, state: LoraState, upto: int, *, live: bool) -> None:
         del upto
+        recorded = bool(state.started and state.started.recorded)
         by_setting = state.param("save", "")
         if not self.kept and isinstance(by_setting, str) and by_setting and state.own is not None:
             self.kept = by_setting
             self._said = f"Kept as {by_setting}, as the run's settings asked."
-        recorded = bool(state.started and state.started.recorded)
+            if not recorded:
+                self._desk.renew()
         ready = not recorded and not (live and state.end is None)
-        self._form.update(
-            values={"name": self.name},
-            disabled=not ready,
-            errors={"name": plain_text(self._wrong)} if self._wrong else {},
-        )
+        show_form(self._form, self.name, self._wrong, ready=ready)
         actions = [KEEP] if ready and not self._waiting else []
         if self.kept and not recorded and not live and self._desk.start is not None:
             actions.append(Action(COMPARE, f"Before and after with {plain_text(self.kept)}", "Starts a run."))
         self._actions.show(actions)
-        self._words.say(("p", self._status(recorded=recorded, ready=ready)))
+        self._words.say(("p", self._status(state, recorded=recorded, ready=ready)))
 
-    def _status(self, *, recorded: bool, ready: bool) -> str:
+    def _status(self, state: LoraState, *, recorded: bool, ready: bool) -> str:
         if recorded:
             return (
                 "A recording has no adapter to keep. Give a name under “Keep as” in the controls and run: it is "
@@ -126,15 +114,6 @@ class KeepSection(Section[LoraState]):
             return "It is being written."
         if self._said:
             return plain_text(self._said)
-        return "" if ready else "Follows when the run has ended."
-
-
-def why_no_name(name: str) -> str:
-    """What is wrong with a name; "" if nothing is."""
-    if not name:
-        return "Give it a name first."
-    if len(name) > MOST:
-        return f"{len(name)} characters; at most {MOST}."
-    if not _NAME.fullmatch(name):
-        return "Letters, digits, - and _ only, a letter or a digit first."
-    return ""
+        if not ready:
+            return "Follows when the run has ended."
+        return "" if state.trained else "The run was stopped. Keep the best adapter so far, then see before and after."

@@ -8,6 +8,7 @@ from typing import ClassVar
 from lab.events import Event
 from lab.events.lora import (
     AdapterFacts,
+    MergedModel,
     MergeFigures,
     OtherText,
     SwapRow,
@@ -38,6 +39,7 @@ class LoraState(WordsState):
     Attributes:
         training: steps in order; the first, step 0, has the losses before training.
         adapters, maps, spectra: by the adapter's name, in the order in which they came.
+        written: the merged model, if the run wrote it.
     """
 
     TASKS: ClassVar[tuple[str, ...]] = ("compare", "train", "swap", "merge")
@@ -50,6 +52,7 @@ class LoraState(WordsState):
     maps: dict[str, UpdateMap] = field(default_factory=dict)
     spectra: dict[str, UpdateSpectrum] = field(default_factory=dict)
     merges: list[MergeFigures] = field(default_factory=list)
+    written: MergedModel | None = None
     other_text: OtherText | None = None
     swaps: list[SwapRow] = field(default_factory=list)
 
@@ -64,6 +67,8 @@ class LoraState(WordsState):
                 self.trained = event
             case MergeFigures():
                 self.merges.append(event)
+            case MergedModel():
+                self.written = event
             case OtherText():
                 self.other_text = event
             case SwapRow():

@@ -8,8 +8,11 @@ from typing import Any
 from lab.events import ModelFacts
 from widgets.experiment import Desk
 from widgets.lora import lesson
+from widgets.lora.keep_section import KeepSection
+from widgets.lora.merged_section import MergedSection
 from widgets.lora.sentences import intro
 from widgets.lora.state import LoraState
+from widgets.section import Section
 from widgets.section_views import SectionViews
 
 _WHERE = ("map_section:MapSection", "spectrum_section:SpectrumSection")
@@ -20,6 +23,7 @@ LAYOUT: dict[str, tuple[str, ...]] = {
         *_WORDS,
         "adapter_section:AdapterSection",
         "other_section:OtherSection",
+        "merged_section:MergedSection",
         *_WHERE,
         *_BY_HAND,
     ),
@@ -29,6 +33,7 @@ LAYOUT: dict[str, tuple[str, ...]] = {
         *_WORDS,
         "adapter_section:AdapterSection",
         "keep_section:KeepSection",
+        "merged_section:MergedSection",
         *_WHERE,
         *_BY_HAND,
     ),
@@ -47,6 +52,18 @@ class LoraViews(SectionViews[LoraState]):
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk, LoraState)
+
+    def built(self, section: Section[LoraState]) -> None:
+        """The merged model of a training is made of the adapter that was kept."""
+        if isinstance(section, MergedSection):
+            section.kept = self._kept
+
+    def _kept(self) -> str:
+        try:
+            keeping = self.section("KeepSection")
+        except KeyError:
+            return ""
+        return keeping.kept if isinstance(keeping, KeepSection) else ""
 
     def intro(self) -> Sequence[str]:
         return intro(self.state)

@@ -1,4 +1,12 @@
-// Buttons that a picture offers, as a pure function of {label, actions: [{id, label, title}]}.
+// Buttons and links that a picture offers, as a pure function of {label, actions: [{id, label, title, href}]}.
+function makeAction(model, action) {
+  if (!action.href) return makeButton("lab-small", "", () => post(model, { type: "action", id: action.id }));
+  const link = make("a", "lab-small lab-way");
+  link.target = "_blank"; // the run on this page stays
+  link.rel = "noopener";
+  return link;
+}
+
 function render({ model, el }) {
   const group = make("div", "lab-actions");
   setAttr(group, "role", "group");
@@ -10,11 +18,12 @@ function render({ model, el }) {
     keyed(
       group,
       actions,
-      (action) => action.id,
-      (action) => makeButton("lab-small", "", () => post(model, { type: "action", id: action.id })),
-      (button, action) => {
-        setText(button, action.label);
-        setAttr(button, "title", action.title || null);
+      (action) => `${action.id} ${Boolean(action.href)}`,
+      (action) => makeAction(model, action),
+      (node, action) => {
+        setText(node, action.label);
+        setAttr(node, "title", action.title || null);
+        if (action.href) setAttr(node, "href", action.href);
       },
     );
   });

@@ -83,7 +83,7 @@ function textEditor(field, id, edit) {
   return { row, main: area, set: (value) => { if (area.value !== String(value ?? "")) area.value = value ?? ""; }, lock: (on) => { area.disabled = on; } };
 }
 
-/** A short text on one line: a name, a path. */
+/** A short text on one line: a name, a path. Names that are known to do can be chosen below it. */
 function lineEditor(field, id, edit) {
   const { row } = makeRow(field, id);
   const box = make("input", "lab-input");
@@ -92,10 +92,29 @@ function lineEditor(field, id, edit) {
   box.autocomplete = "off";
   box.spellcheck = false;
   setAttr(box, "placeholder", field.placeholder);
-  box.addEventListener("input", () => edit(box.value, checkField(field, box.value), 300));
-  box.addEventListener("change", () => edit(box.value, checkField(field, box.value), 0));
+  const known = field.suggestions ?? [];
+  const choice = knownChoice(field, known);
+  const show = (value) => { choice.value = String(known.indexOf(value)); };
+  const read = (wait) => { show(box.value); edit(box.value, checkField(field, box.value), wait); };
+  box.addEventListener("input", () => read(300));
+  box.addEventListener("change", () => read(0));
+  choice.addEventListener("change", () => { box.value = known[Number(choice.value)] ?? box.value; read(0); });
   row.append(box);
-  return { row, main: box, set: (value) => { if (box.value !== String(value ?? "")) box.value = value ?? ""; }, lock: (on) => { box.disabled = on; } };
+  if (known.length > 1) row.append(choice);
+  return {
+    row, main: box,
+    set: (value) => { if (box.value !== String(value ?? "")) box.value = value ?? ""; show(box.value); },
+    lock: (on) => { box.disabled = on; choice.disabled = on; },
+  };
+}
+
+function knownChoice(field, known) {
+  const choice = make("select", "lab-input lab-select");
+  setAttr(choice, "aria-label", `${field.title}, one that is here`);
+  const none = new Option("choose one that is here", "-1");
+  none.disabled = true;
+  choice.append(none, ...known.map((name, i) => new Option(name, String(i))));
+  return choice;
 }
 
 /** Many lines that do not wrap, one item each, with how many there are. */

@@ -8,10 +8,12 @@ from lab.experiments.compared.progress import Made
 from lab.experiments.compared.speak import Voice
 from lab.experiments.compared.words import ComparedWords
 from lab.experiments.lora.adapters import facts_of, find_adapter, refuse_misfit
+from lab.experiments.lora.merged_out import write_merged
 from lab.experiments.lora.picture import check_kept_rank, picturing, truncating
 from lab.experiments.lora.places import PACKAGED
 from lab.experiments.lora.setup import Setup
 from lab.lora.adapter import Adapter
+from lab.lora.merge import MergedShell
 
 
 def compare(setup: Setup) -> RunGenerator:
@@ -25,10 +27,11 @@ def compare(setup: Setup) -> RunGenerator:
     yield from setup.texts.choose(calibration=False)
     yield from words.speak_dense()
     setup.kept.rows["dense"] = tuple(words.dense.token_ids)
-    yield from before_and_after(setup, words, adapter, p.factor)
+    merged = yield from before_and_after(setup, words, adapter, p.factor)
     attached = setup.attached(adapter, p.factor)
     divergence = yield from setup.texts.compare(attached.shell, "on other text")
     yield OtherText(adapter=adapter.name, divergence=divergence)
+    yield from write_merged(setup, merged, adapter)
     yield from setup.proving()
     return words.outcome
 
@@ -57,8 +60,9 @@ def told_facts(setup: Setup, adapter: Adapter, chosen: str) -> Made[None]:
     refuse_misfit(adapter, setup.model)
 
 
-def before_and_after(setup: Setup, words: ComparedWords, adapter: Adapter, factor: float) -> Made[None]:
-    """The rows with the adapter on and merged, beside the base's; what they have to do with each other is checked."""
+def before_and_after(setup: Setup, words: ComparedWords, adapter: Adapter, factor: float) -> Made[MergedShell]:
+    """The rows with the adapter on and merged, beside the base's; what they have to do with each other is checked.
+    The merged one."""
     attached = setup.attached(adapter, factor)
     label = "adapter on" if factor == 1 else f"adapter on, {factor:g} of its scale"
     yield from words.speak_others([Voice("adapter", label, "dense", attached.shell, notes=_notes(setup))])
@@ -68,6 +72,7 @@ def before_and_after(setup: Setup, words: ComparedWords, adapter: Adapter, facto
     ids = [*words.prompt, *words.dense.token_ids]
     yield from setup.against_unmerged("adapter", attached.shell, merged.shell, ids)
     setup.findings.append((yield from words.against_generate()))
+    return merged
 
 
 def _notes(setup: Setup) -> tuple[str, ...]:

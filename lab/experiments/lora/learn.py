@@ -17,6 +17,7 @@ from lab.experiments.compared.progress import Made, progress
 from lab.experiments.compared.words import ComparedWords
 from lab.experiments.lora.adapters import facts_of, targets_of, write_kept
 from lab.experiments.lora.compare import before_and_after
+from lab.experiments.lora.merged_out import write_merged
 from lab.experiments.lora.params import LoraParams
 from lab.experiments.lora.picture import picturing
 from lab.experiments.lora.setup import Setup
@@ -62,7 +63,8 @@ def train(setup: Setup) -> RunGenerator:
         )
     yield facts_of(adapter, setup.loaded, _label(p, task), "trained here", notes)
     yield from picturing(adapter, setup.model, setup.kept)
-    yield from before_and_after(setup, words, adapter, 1.0)
+    merged = yield from before_and_after(setup, words, adapter, 1.0)
+    yield from write_merged(setup, merged, adapter)
     yield from setup.proving()
     return words.outcome
 

@@ -9,6 +9,8 @@ from lab import paths
 
 PACKAGED = "packaged"
 """The adapter that the package brings."""
+MOST_MERGED = 16
+"""Merged models that may lie here at one time: each is as large as its base."""
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 """Of an adapter in PEFT's format."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -38,6 +40,11 @@ def kept_names() -> list[str]:
     except OSError:
         return []
     return sorted(name for name in found if _NAME.fullmatch(name))
+
+
+def merged_path(name: str) -> Path:
+    """The folder of the merged model `name`; it need not exist. What lies there is listed with the other models."""
+    return paths.trained_location() / name
 
 
 def adapter_path(name: str) -> Path:

@@ -17,6 +17,7 @@ from lab.experiments.lora.inspections import inspect as answer
 from lab.experiments.lora.learn import settings_of, task_of, train
 from lab.experiments.lora.lossy import merge
 from lab.experiments.lora.merged import check_mistake
+from lab.experiments.lora.merged_out import check_merged_out
 from lab.experiments.lora.params import LoraParams
 from lab.experiments.lora.picture import check_kept_rank
 from lab.experiments.lora.setup import Setup
@@ -64,6 +65,7 @@ _TASKS: dict[str, Callable[[Setup], RunGenerator]] = {
 def _check(facts: ModelFacts, params: LoraParams) -> None:
     params.check_prompt(facts)
     check_mistake(params.task, params.break_run)
+    check_merged_out(params)
     if params.task == "train":
         task_of(params)
         settings_of(params)
