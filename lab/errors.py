@@ -80,6 +80,13 @@ class Busy(LabError):
         self.retry_after_s = retry_after_s
 
 
+class TooMany(Busy):
+    """One visitor asked too often; others are served."""
+
+    code = "rate"
+    http_status = 429
+
+
 class DeadlineExceeded(LabError):
     """A run took longer than its deadline."""
 
@@ -124,6 +131,7 @@ BY_CODE: dict[str, type[LabError]] = {
         NotEnoughMemory,
         RecordingError,
         Busy,
+        TooMany,
         DeadlineExceeded,
         BackendUnavailable,
         Unauthorized,

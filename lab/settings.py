@@ -12,6 +12,9 @@ BACKEND_URL = "LAB_BACKEND_URL"
 BACKEND_TOKEN = "LAB_BACKEND_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 """Environment variable: the bearer token that the model process expects."""
 
+PAGE_TOKEN = "LAB_PAGE_TOKEN"  # noqa: S105 - the name of a variable, not a secret
+"""Environment variable: the token that visitors of a hosted lab's pages need; made up where there is none."""
+
 REPLAY = "LAB_REPLAY"
 """Environment variable: a recording that the page shows instead of a live run."""
 

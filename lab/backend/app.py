@@ -8,7 +8,8 @@
                                  that the run lives. Closing the connection gives the run up.
     POST /inspect                one bounded answer
 
-All but /live need `Authorization: Bearer TOKEN`. Errors have one shape: {"code", "message", "remedy"}.
+All but /live need `Authorization: Bearer TOKEN`. Errors have one shape: {"code", "message", "remedy"}. In a hosted
+lab the operator's list holds for all that comes this way: see `lab.backend.hosted`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from starlette.types import Receive, Scope, Send
 
 from lab import __version__
 from lab.backend.guard import BODY, Guard, send_error
+from lab.backend.hosted import HostedBackend
+from lab.backend.hosting import HostedSettings
 from lab.backend.local import LocalBackend
 from lab.backend.log import Subscription
 from lab.backend.protocol import DEFAULT_MODEL, InspectRequest, RunRequest
@@ -40,14 +43,16 @@ NDJSON = "application/x-ndjson"
 MAX_CHUNK_EVENTS = 64
 
 
-def create_app(backend: LocalBackend, token: str) -> FastAPI:
+def create_app(local: LocalBackend, token: str, hosting: HostedSettings | None = None) -> FastAPI:
     """The app. No documentation pages: they would load scripts from elsewhere.
 
     Args:
         token: the bearer token that every request but /live must carry.
+        hosting: what visitors may do; None: whoever has the token may do what this machine's user may.
     """
+    backend: LocalBackend | HostedBackend = local if hosting is None else HostedBackend(local, hosting)
     app = FastAPI(title="Inference Lab", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
-    limits = backend.limits
+    limits = local.limits
 
     async def answer(call: Callable[[], Any]) -> Response:
         return Response(encode(await run_in_threadpool(call)), media_type=JSON, headers={"cache-control": "no-store"})
@@ -82,7 +87,7 @@ def create_app(backend: LocalBackend, token: str) -> FastAPI:
 
     app.add_exception_handler(LabError, _lab_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_middleware(Guard, token=token, limits=limits)
+    app.add_middleware(Guard, token=token, limits=limits, hosting=hosting)
     return app
 
 

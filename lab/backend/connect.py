@@ -36,12 +36,15 @@ def connect(where: str = "auto") -> Backend:
 
 
 def running_backend() -> HttpBackend | None:
-    """The model process of a `lab up` of this user that lives and answers, if any."""
+    """The model process of a `lab up` of this user that lives and answers, if any.
+
+    A hosted one is left to its visitors: it would refuse this user's own models and files.
+    """
     try:
         running = read_lock(lock_path())
     except LabError:
         return None
-    if running is None:
+    if running is None or running.hosted:
         return None
     backend = HttpBackend(running.url, running.token)
     try:

@@ -1,17 +1,21 @@
-"""What every request passes before the app sees it: the token, the content type, the size of the body."""
+"""What every request passes before the app sees it: the token, the rate, the content type, the size of the body."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import logging
 from typing import ClassVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lab.backend.headers import DATA
+from lab.backend.hosting import HostedSettings
 from lab.backend.limits import Limits
+from lab.backend.rates import Rate
 from lab.backend.wire import encode_error
-from lab.errors import BadInput, Busy, LabError, Unauthorized
+from lab.errors import BadInput, Busy, LabError, TooMany, Unauthorized
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +23,8 @@ OPEN_PATHS = frozenset({"/live"})
 BODY_TIMEOUT_S = 20.0
 BODY = "lab.body"
 """Key of the ASGI scope under which the app finds the whole body."""
+VISITOR = b"x-lab-visitor"
+"""Header in which a page's kernel says whose request this is. Believed of this machine's processes alone."""
 
 
 class TooLarge(BadInput):
@@ -38,21 +44,30 @@ class Guard:
 
     Args:
         token: what `Authorization: Bearer` must carry; compared in constant time.
+        hosting: how often one visitor may run and ask; None: as often as it likes.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, limits: Limits, hosting: HostedSettings | None = None) -> None:
         self._app = app
         self._token = token.encode()
         self._limits = limits
+        self._rates: dict[str, tuple[Rate, str]] = {}
+        if hosting is not None:
+            self._rates = {
+                "/runs": (Rate(hosting.runs_per_minute), f"{hosting.runs_per_minute} runs"),
+                "/inspect": (Rate(hosting.questions_per_minute), f"{hosting.questions_per_minute} questions"),
+            }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
+        send = _with_headers(send)
         try:
             if scope["path"] not in OPEN_PATHS:
                 self._check_token(scope)
+                self._check_rate(scope)
             if scope["method"] in ("POST", "PUT", "PATCH"):
                 scope[BODY] = await asyncio.wait_for(self._body(scope, receive), BODY_TIMEOUT_S)
         except TimeoutError:
@@ -89,6 +104,16 @@ class Guard:
         if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
             raise Unauthorized(
                 "The token is missing or wrong.", remedy="Send the header `Authorization: Bearer TOKEN`."
+            )
+
+    def _check_rate(self, scope: Scope) -> None:
+        rate, allowed = self._rates.get(scope["path"], (None, ""))
+        wait_s = rate.take(_visitor(scope)) if rate is not None else 0
+        if wait_s:
+            raise TooMany(
+                f"This page asked for more than {allowed} a minute.",
+                remedy=f"Try again in {wait_s} s.",
+                retry_after_s=wait_s,
             )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
@@ -129,6 +154,31 @@ def _too_large(size: int, limit: int) -> TooLarge:
 def _header(scope: Scope, name: bytes) -> bytes | None:
     found: bytes | None = next((value for key, value in scope["headers"] if key == name), None)
     return found
+
+
+def _visitor(scope: Scope) -> str:
+    """Whose request it is: what a page's kernel says of itself, else the address that it comes from."""
+    address = str((scope.get("client") or ("",))[0])
+    try:
+        loopback = ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        loopback = False
+    said = _header(scope, VISITOR) if loopback else None
+    return said[:64].decode("latin-1") if said else address
+
+
+def _with_headers(send: Send) -> Send:
+    """`send` with the headers that every answer has; what the app says itself comes first."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", ())]
+            said = {name for name, _ in headers}
+            headers += [(k.encode(), v.encode()) for k, v in DATA.items() if k.encode() not in said]
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return sending
 
 
 async def send_error(send: Send, error: LabError) -> None:

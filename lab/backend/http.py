@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import secrets
 import socket
 import threading
 from collections.abc import Iterator
@@ -44,7 +45,8 @@ class HttpBackend:
         # No proxy from the environment: the token must go nowhere but to this address.
         self._client = httpx.Client(
             base_url=self.url,
-            headers={"authorization": f"Bearer {token}"},
+            # The name is this client's alone: a hosted lab counts by it, so that no page takes another's turn.
+            headers={"authorization": f"Bearer {token}", "x-lab-visitor": secrets.token_hex(8)},
             timeout=httpx.Timeout(answer_s, connect=connect_s),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=4),
             trust_env=False,

@@ -93,6 +93,25 @@ class LocalBackend:
         """The models that can be asked for by name."""
         return self._source.list()
 
+    def facts(self, model: str) -> ModelFacts:
+        """The facts of one model.
+
+        Raises:
+            ModelError: there is no such model, or it is one that the lab cannot run.
+        """
+        return self._source.facts(model)
+
+    def experiment(self, name: str) -> Experiment:
+        """The experiment of that name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        known = self._known()
+        if name not in known:
+            raise NotFound(f"There is no experiment {shown(name)}.", remedy=f"The experiments are {', '.join(known)}.")
+        return known[name]
+
     def experiments(self, model: str = DEFAULT_MODEL) -> list[ExperimentInfo]:
         """All experiments, their schemas narrowed to `model`."""
         facts = self._source.facts(model)
@@ -132,7 +151,7 @@ class LocalBackend:
             Unavailable: the run's state is gone.
             Busy: too many questions wait, or the answer did not come in time.
         """
-        return self._asking.answer(request, self._experiment(request.experiment))
+        return self._asking.answer(request, self.experiment(request.experiment))
 
     def close(self) -> None:
         """Stop all runs and write what is left to write."""
@@ -153,15 +172,9 @@ class LocalBackend:
 
         return dict(EXPERIMENTS)
 
-    def _experiment(self, name: str) -> Experiment:
-        known = self._known()
-        if name not in known:
-            raise NotFound(f"There is no experiment {shown(name)}.", remedy=f"The experiments are {', '.join(known)}.")
-        return known[name]
-
     def _prepared(self, request: RunRequest) -> LiveRun:
         """Check everything that can be checked before the run starts."""
-        experiment = self._experiment(request.experiment)
+        experiment = self.experiment(request.experiment)
         params = validated(experiment.params, request.params)
         self.limits.check(params.model_dump())
         facts = self._source.facts(request.model)

@@ -23,6 +23,7 @@ class Running:
         started: when that process was created, seconds since the epoch: a reused pid has another one.
         url, token: of its model process.
         page: address of its page.
+        hosted: it is there for visitors; this user's own commands do not join it.
     """
 
     pid: int
@@ -30,6 +31,7 @@ class Running:
     url: str
     token: str
     page: str = ""
+    hosted: bool = False
 
 
 def write_lock(path: Path, running: Running) -> None:
@@ -73,7 +75,8 @@ def remove_lock(path: Path, pid: int) -> None:
             path.unlink()
 
 
-def this_process(*, url: str, token: str, page: str = "") -> Running:
+def this_process(*, url: str, token: str, page: str = "", hosted: bool = False) -> Running:
     """What this process would write."""
     pid = os.getpid()
-    return Running(pid=pid, started=psutil.Process(pid).create_time(), url=url, token=token, page=page)
+    started = psutil.Process(pid).create_time()
+    return Running(pid=pid, started=started, url=url, token=token, page=page, hosted=hosted)

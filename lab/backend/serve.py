@@ -19,6 +19,7 @@ from collections.abc import Callable
 import uvicorn
 
 from lab.backend.app import create_app
+from lab.backend.hosting import HostedSettings, hosted
 from lab.backend.limits import Limits
 from lab.backend.local import LocalBackend
 from lab.backend.patience import patient_protocol
@@ -87,17 +88,17 @@ def make_backend(limits: Limits | None = None) -> LocalBackend:
     """The model process's backend, with recordings where the cache can be written."""
     limits = limits or Limits()
     try:
-        store = RunStore(runs_dir(), limits.stored_bytes)
+        store = RunStore(runs_dir(), limits.stored_bytes) if limits.stored_bytes else None
     except LabError as error:
         log.warning("runs are not kept: %s", error)
         store = None
     return LocalBackend(store=store, limits=limits)
 
 
-def make_server(backend: LocalBackend, token: str) -> uvicorn.Server:
-    """The HTTP server around a backend; `run(sockets=[...])` serves until `should_exit`."""
+def make_server(backend: LocalBackend, token: str, hosting: HostedSettings | None = None) -> uvicorn.Server:
+    """The HTTP server around a backend; `run(sockets=[...])` serves until `should_exit`. `hosting`: as `create_app`."""
     config = uvicorn.Config(
-        create_app(backend, token),
+        create_app(backend, token, hosting),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -109,10 +110,10 @@ def make_server(backend: LocalBackend, token: str) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def serve(backend: LocalBackend, sock: socket.socket, token: str) -> None:
+def serve(backend: LocalBackend, sock: socket.socket, token: str, hosting: HostedSettings | None = None) -> None:
     """Serve until SIGTERM or SIGINT. Runs under way are ended as cancelled."""
     try:
-        make_server(backend, token).run(sockets=[sock])
+        make_server(backend, token, hosting).run(sockets=[sock])
     finally:
         backend.close()
 
@@ -151,9 +152,10 @@ def main(argv: list[str] | None = None) -> int:
     set_threads(arguments.threads)
     token = take_token()
     sock = socket.socket(fileno=arguments.fd)
-    backend = make_backend()
+    hosting = hosted()
+    backend = make_backend(hosting.limits() if hosting is not None else None)
     backend.warm(arguments.model)
-    serve(backend, sock, token)
+    serve(backend, sock, token, hosting)
     return 0
 
 

@@ -120,7 +120,7 @@ def decode_error(status: int, body: bytes, retry_after: str | None) -> LabError:
             f"The model process answered with status {status}.", remedy="Is there something else at this address?"
         )
     cls = BY_CODE.get(code, LabError)
-    if cls is Busy:
+    if issubclass(cls, Busy):
         seconds = int(retry_after) if retry_after is not None and retry_after.isdecimal() else 10
-        return Busy(message, remedy=remedy, retry_after_s=seconds)
+        return cls(message, remedy=remedy, retry_after_s=seconds)
     return cls(message, remedy=remedy)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lab.backend.protocol import DEFAULT_MODEL
 from lab.cli.console import in_words, say
+from lab.cli.up import SETTINGS_HELP, hosted_settings
 from lab.settings import BACKEND_TOKEN, BACKEND_URL
+
+HOSTED_HELP = "For visitors: a fixed list of models and the settings' limits, which then take the place of those here."
 
 
 @in_words
@@ -27,6 +31,8 @@ def serve(
         int | None, typer.Option("--max-prompt", help="Cap on a prompt's characters.", min=1)
     ] = None,
     new_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Cap on new tokens.", min=1)] = None,
+    hosted: Annotated[bool, typer.Option("--hosted", help=HOSTED_HELP)] = False,
+    settings: Annotated[Path | None, typer.Option("--settings", help=SETTINGS_HELP)] = None,
 ) -> None:
     """Run the model process alone. Its token comes from LAB_BACKEND_TOKEN, or is made up and printed."""
     from lab.backend import serve as process
@@ -34,6 +40,7 @@ def serve(
     from lab.backend.malloc import settle_this_process
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    hosting = hosted_settings(hosted, settings)
     settle_this_process()
     process.set_threads(threads)
     given = os.environ.get(BACKEND_TOKEN, "").strip()
@@ -50,6 +57,6 @@ def serve(
         prompt_characters=prompt_characters,
         new_tokens=new_tokens,
     )
-    backend = process.make_backend(limits)
-    backend.warm(model)
-    process.serve(backend, sock, token)
+    backend = process.make_backend(limits if hosting is None else hosting.limits())
+    backend.warm(model if hosting is None else hosting.models[0])
+    process.serve(backend, sock, token, hosting)

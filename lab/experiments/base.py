@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Hint = Literal["text", "line", "lines", "slider", "number", "toggle", "segmented", "select", "layers"]
 Group = Literal["main", "sampling", "compare", "break"]
+Named = Literal["file", "model", "adapter", "kept"]
+"""What a text may name on the machine that runs: a file or folder to read, a model, an adapter, or what is to be
+kept there under that name."""
 
 
 class Checked(BaseModel):
@@ -49,13 +52,17 @@ def _truth_for_a_number(value: Any, annotation: Any) -> bool:
 class Question(Checked):
     """Base of the parameters of all questions to a run or a model; see `Runner.inspections`."""
 
+    lists: ClassVar[Mapping[str, Named]] = {}
+    """Parts of the answer that list names on the machine that runs, and of what: a hosted lab thins them out."""
+
 
 class ExperimentParams(Checked):
     """Base of all parameter classes.
 
     Each field has a title, a description, a default and limits, and in `json_schema_extra`:
     `hint` (how it is shown), `group`, and optionally `unit` and `when` (a field and the value it must
-    have for this one to matter, or a list of values any of which will do).
+    have for this one to matter, or a list of values any of which will do). A text that names something on the
+    machine that runs has `names` (see `Named`) and `always` (values that name nothing there): see `fields.names`.
     """
 
     experiment: ClassVar[str]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from lab.errors import BadInput
 from lab.events import ModelFacts
-from lab.experiments.base import ExperimentParams
+from lab.experiments.base import ExperimentParams, Named
 
 MAX_NEW_TOKENS = 512
 MAX_PROMPT_CHARACTERS = 40_000
@@ -17,6 +17,14 @@ MAX_PROMPT_CHARACTERS = 40_000
 def shown(hint: str, group: str, **more: Any) -> dict[str, Any]:
     """How a field is shown: its hint, its group, and optionally `unit`, `labels`, `step` and `when`."""
     return {"hint": hint, "group": group, **more}
+
+
+def names(kind: Named, *always: str) -> dict[str, Any]:
+    """Says that a text names something on the machine that runs; `always`: values that name nothing there.
+
+    For `json_schema_extra`, alone or with `shown`. A hosted lab refuses what its operator did not offer.
+    """
+    return {"names": kind, "always": list(always)}
 
 
 def repetition_penalty(description: str) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from lab.backend.hosting import HostedSettings
 from lab.backend.http import HttpBackend
 from lab.backend.limits import Limits
 from lab.backend.local import LocalBackend
@@ -32,25 +33,31 @@ class Served:
 @pytest.fixture
 def served() -> Iterator[Served]:
     """A server of one's own: the test sees all that its runs did."""
-    with _serving() as served:
+    with _toys() as served:
         yield served
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Served]:
     """A server for tests that leave nothing behind."""
-    with _serving() as served:
+    with _toys() as served:
         yield served
 
 
 @contextlib.contextmanager
-def _serving() -> Iterator[Served]:
+def _toys() -> Iterator[Served]:
     runner = CountRunner()
     limits = Limits(active_runs=2, waiting_runs=1, heartbeat_s=0.1, body_bytes=200_000)
-    local = backend(runner, limits=limits)
+    with serving(backend(runner, limits=limits), runner) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def serving(local: LocalBackend, runner: CountRunner, hosting: HostedSettings | None = None) -> Iterator[Served]:
+    """A server around a backend, which is closed with it."""
     sock = listen("127.0.0.1", 0)
     url = address_of(sock)
-    server = make_server(local, TOKEN)
+    server = make_server(local, TOKEN, hosting)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
     until(lambda: server.started, "the server started")

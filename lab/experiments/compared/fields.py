@@ -13,7 +13,7 @@ from pydantic import Field
 from lab.errors import BadInput
 from lab.evaluation.texts import MOST_FILE_BYTES, TOPICS, WIKITEXT
 from lab.events import ModelFacts
-from lab.experiments.fields import shown
+from lab.experiments.fields import names, shown
 
 Projection = Literal[
     "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "c_attn", "attn.c_proj", "c_fc",
@@ -126,7 +126,7 @@ def text(**more: Any) -> Any:
         title="Text",
         description="A text file; 'wikitext' where it can be fetched; empty: Python's own help topics.",
         max_length=500,
-        json_schema_extra=shown("text", "compare", **more),
+        json_schema_extra=shown("text", "compare", **names("file", "", TOPICS), **more),
     )
 
 

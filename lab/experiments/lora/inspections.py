@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
 from lab.errors import BadInput, NotFound, Unavailable
 from lab.events import ModelFacts
-from lab.experiments.base import Question, RunContext
+from lab.experiments.base import Named, Question, RunContext
+from lab.experiments.fields import names
 from lab.experiments.lora.adapters import write_kept
 from lab.experiments.lora.kept import Kept, adapter_of, attached_of, kept_of
 from lab.experiments.lora.logits import last_logits
@@ -63,6 +64,8 @@ class WorkedExampleQuestion(Question):
 class TasksQuestion(Question):
     """The packaged tasks, and the adapters that are here. Nothing to choose."""
 
+    lists: ClassVar[Mapping[str, Named]] = {"adapters": "adapter"}
+
 
 class EnoughQuestion(Question):
     """End a training with the best adapter so far; the run goes on with it."""
@@ -71,7 +74,12 @@ class EnoughQuestion(Question):
 class SaveQuestion(Question):
     """Write the run's adapter in PEFT's format."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=40, description="For `adapter` of later runs.")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$",
+        max_length=40,
+        description="For `adapter` of later runs.",
+        json_schema_extra=names("kept"),
+    )
 
 
 INSPECTIONS: Mapping[str, type[BaseModel]] = {

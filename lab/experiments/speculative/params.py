@@ -10,7 +10,7 @@ from lab.decoding.windows import most_gamma
 from lab.events import ModelFacts
 from lab.experiments import fields
 from lab.experiments.base import Preset
-from lab.experiments.fields import SamplingParams, shown
+from lab.experiments.fields import SamplingParams, names, shown
 from lab.experiments.speculative.head_file import head_target
 
 MAX_GAMMA = 16
@@ -122,14 +122,14 @@ class SpeculativeParams(SamplingParams):
         title="Draft model",
         description="A packaged model, a directory, or a hub id, with the same tokenizer.",
         max_length=500,
-        json_schema_extra=shown("text", "compare", when={"draft": "model"}),
+        json_schema_extra=shown("text", "compare", when={"draft": "model"}, **names("model", "")),
     )
     store: str = Field(
         "",
         title="Store: a file or folder",
         description="Text files to retrieve from; empty: Python's own help topics.",
         max_length=500,
-        json_schema_extra=shown("text", "compare", when={"draft": "retrieval"}),
+        json_schema_extra=shown("text", "compare", when={"draft": "retrieval"}, **names("file", "")),
     )
     store_text: str = Field(
         "",
