@@ -25,12 +25,16 @@ from lab.experiments.lora.choices import (
     Targets,
     Task,
 )
-from lab.experiments.lora.places import FILES, PACKAGED, adapter_path
+from lab.experiments.lora.places import FILES, PACKAGED, adapter_path, kept_names
 from lab.lora.regular import MAX_WEIGHT_BYTES, open_regular
 
 MAX_LINES_CHARACTERS = 60_000
 MAX_RANK = 64
+MAX_NAME = 40
+NAME_OR_NONE = r"^([A-Za-z0-9][A-Za-z0-9_-]*)?$"
 _LEARNT = {"task": "train"}
+WRITING = ("compare", "train")
+"""Tasks that can write the merged model."""
 
 
 class LoraParams(PromptParams):
@@ -146,9 +150,18 @@ class LoraParams(PromptParams):
         "",
         title="Keep as",
         description="A name under which the trained adapter is written in PEFT's format, for `adapter`; empty: not.",
-        max_length=40,
-        pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]*)?$",
+        max_length=MAX_NAME,
+        pattern=NAME_OR_NONE,
         json_schema_extra=shown("line", "compare", when=_LEARNT, **names("kept", "")),
+    )
+    merged_out: str = Field(
+        "",
+        title="Write merged model as",
+        description="A name under which the merged model is written on the machine that runs it, as a model of its own "
+        "for other experiments; empty: not.",
+        max_length=MAX_NAME,
+        pattern=NAME_OR_NONE,
+        json_schema_extra=shown("line", "compare", when={"task": list(WRITING)}, **names("kept", "")),
     )
     factor: float = Field(
         1.0,
@@ -209,10 +222,17 @@ class LoraParams(PromptParams):
                 found[name] = _files_hash(adapter_path(name))
         return found
 
+    def writes(self) -> bool:
+        """An adapter or a model to be kept is written by a run, not by a recording of one."""
+        return bool((self.save and self.task == "train") or (self.merged_out and self.task in WRITING))
+
     @classmethod
     def for_model(cls, facts: ModelFacts) -> dict[str, Any]:
-        """A model without a chat template is asked without one."""
+        """A model without a chat template is asked without one; adapters that are here can be chosen."""
         schema = super().for_model(facts)
+        here = [PACKAGED, *kept_names()]
+        for name in ("adapter", "second"):
+            schema["properties"][name]["suggestions"] = here
         if not facts.chat_template:
             schema["properties"]["chat"]["default"] = False
         return schema
