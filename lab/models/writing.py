@@ -81,9 +81,9 @@ def writing_weights(file: Path, tensors: Mapping[str, Tensor]) -> Generator[floa
     with file.open("wb") as stream:
         stream.write(struct.pack("<Q", len(text)) + text)
         for name in order:
-            data = memoryview(tensors[name].cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            data = tensors[name].cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
             for at in range(0, len(data), PIECE_BYTES):
-                stream.write(data[at : at + PIECE_BYTES])
+                stream.write(data[at : at + PIECE_BYTES].data)
                 stream.flush()
                 os.fsync(stream.fileno())  # now: at the end it would be one long wait for everything
                 done += len(data[at : at + PIECE_BYTES])
