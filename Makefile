@@ -15,7 +15,7 @@ CONSTRAINTS = constraints.txt
 endif
 BIN = $(VENV)/bin
 
-.PHONY: lab test check test-fast test-model test-browser gpu bench recording clean
+.PHONY: lab test check test-fast test-model test-browser gpu bench recording api clean
 
 lab: $(VENV)/.installed
 	@$(BIN)/lab up $(ARGS)
@@ -58,7 +58,12 @@ bench: $(VENV)/.installed
 
 # Record the runs that the pages show first, from the real model, and draw their posters.
 recording: $(VENV)/.installed
-	@for name in kv_cache beam_search speculative quantization; do $(BIN)/python -m widgets.make_recording $$name || exit 1; done
+	@for name in kv_cache beam_search speculative quantization pruning lora; do $(BIN)/python -m widgets.make_recording $$name || exit 1; done
+
+# The docstrings as pages, by pdoc.
+api: $(VENV)/.installed-api
+	$(BIN)/python -m pdoc --docformat google --no-show-source --output-directory build/api lab widgets
+	@echo "open build/api/index.html"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -81,6 +86,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/bin/python $(filter $
 $(VENV)/.installed-test: $(VENV)/.installed
 	@echo "installing the test tools into $(VENV)"
 	@$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e ".[test]"
+	@touch $@
+
+$(VENV)/.installed-api: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e ".[api]"
 	@touch $@
 
 clean:
