@@ -1,4 +1,4 @@
-"""The views: `from widgets import dashboard; dashboard("kv_cache")`.
+"""The views: `from widgets import dashboard; dashboard("kv_cache")`, and the index of all: `front_page()`.
 
 Nothing here loads torch: models run behind `lab.backend`.
 """
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from widgets.dashboard import Dashboard
+    from widgets.front.view import FrontPage
 
-__all__ = ["dashboard"]
+__all__ = ["dashboard", "front_page"]
 
 
 def dashboard(experiment: str, **options: Any) -> Dashboard:
@@ -18,3 +19,10 @@ def dashboard(experiment: str, **options: Any) -> Dashboard:
     from widgets.dashboard import Dashboard
 
     return Dashboard(experiment, **options)
+
+
+def front_page() -> FrontPage:
+    """The index of all pages, for a notebook cell."""
+    from widgets.front.view import FrontPage
+
+    return FrontPage()

@@ -24,10 +24,12 @@ PARTS: dict[str, tuple[str, ...]] = {
     "beam_tree": ("token_text", "picture", "beam_layout", "beam_words", "beam_chips"),
     "controls": ("fields",),
     "equations": ("picture", "dom_picture"),
+    "front": ("front_page",),
     "histogram_rows": ("picture", "dom_picture"),
     "mask_view": ("picture", "mask_draw"),
     "round_rows": ("picture", "dom_picture"),
     "small_matrix": ("picture", "dom_picture"),
+    "theme_toggle": ("theme",),
     "token_strip": ("token_text",),
     "word_pairs": ("token_text",),
 }

@@ -1,7 +1,8 @@
 """Record the run that a page shows first: `python -m widgets.make_recording kv_cache`.
 
 Runs the experiment's defaults on the packaged model, asks what the page asks when the run has ended and what
-`QUESTIONS` names besides, and writes the recording and its poster into `widgets/recordings`.
+`QUESTIONS` names besides, and writes the recording and its poster into `widgets/recordings`, and the index page from
+all recordings there. `python -m widgets.make_recording stills` draws all posters and the index again, without a model.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from lab.backend.connect import connect
 from lab.backend.protocol import Backend, InspectRequest, RunRequest
 from lab.events import Event, Recording, RunFinished, RunStarted
 from lab.events.recording import Inspection, atomic_write
+from lab.experiments.registry import EXPERIMENTS
 from widgets.experiment import Desk, build_views
+from widgets.front.page import front_html
+from widgets.page_links import INDEX
 from widgets.poster import poster_html
 
 FOLDER = Path(__file__).parent / "recordings"
+STILLS = "stills"
 _HISTOGRAM: dict[str, Any] = {
     "layer": 0,
     "projection": "q_proj",
@@ -48,8 +53,11 @@ QUESTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
 
 
 def main() -> int:
-    """0 when the recording and its poster are written."""
+    """0 when the recording and its stills are written."""
     experiment = sys.argv[1] if len(sys.argv) > 1 else "kv_cache"
+    if experiment == STILLS:
+        draw_stills(FOLDER)
+        return 0
     backend = connect()
     events = list(backend.run(RunRequest(experiment=experiment, fresh=True)))
     if not isinstance(events[-1], RunFinished) or not isinstance(events[0], RunStarted):
@@ -66,9 +74,18 @@ def main() -> int:
     )
     recording = Recording(tuple(events), asked)
     recording.save(FOLDER / f"{experiment}.safetensors")
-    atomic_write(FOLDER / f"{experiment}.html", poster_html(experiment, recording).encode("utf-8", "replace"))
+    draw_stills(FOLDER)
     backend.close()
     return 0
+
+
+def draw_stills(folder: Path) -> None:
+    """Draw the poster of each recording in `folder`, and the index page from all of them."""
+    files = {name: folder / f"{name}.safetensors" for name in EXPERIMENTS}
+    recordings = {name: Recording.load(path) for name, path in files.items() if path.is_file()}
+    stills = {name: poster_html(name, recording) for name, recording in recordings.items()}
+    for name, html in {**stills, INDEX: front_html(recordings)}.items():
+        atomic_write(folder / f"{name}.html", html.encode("utf-8", "replace"))
 
 
 def _of_the_page(backend: Backend, experiment: str, events: list[Event]) -> list[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""The way from one experiment's page to another's."""
+"""The way from one page to another: the index and the experiments."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from typing import Any, ClassVar
 from lab.experiments.registry import EXPERIMENTS
 from widgets.view import View
 
+INDEX = "index"
+"""The page of cards."""
 
-def page_name(experiment: str) -> str:
-    """The file of an experiment's page, which is also its address beside the others."""
-    return f"{experiment}.ipynb"
+
+def page_name(name: str) -> str:
+    """The file of a page, which is also its address beside the others."""
+    return f"{name}.ipynb"
+
+
+def page_links(here: str) -> list[dict[str, Any]]:
+    """Label and address of all pages, the index first; `here` is true of the page of that name."""
+    names = [(INDEX, "Overview"), *((e.name, e.label) for e in EXPERIMENTS.values())]
+    return [{"label": label, "href": page_name(name), "here": name == here} for name, label in names]
 
 
 class PageLinks(View):
@@ -25,5 +34,4 @@ class PageLinks(View):
     defaults: ClassVar[Mapping[str, Any]] = {"pages": []}
 
     def __init__(self, here: str) -> None:
-        pages = [{"label": e.label, "href": page_name(e.name), "here": e.name == here} for e in EXPERIMENTS.values()]
-        super().__init__(pages=pages)
+        super().__init__(pages=page_links(here))

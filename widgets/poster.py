@@ -1,7 +1,8 @@
 """The still of a recorded run that a page shows before any kernel starts: plain HTML and SVG.
 
 It has the layout of the live page, so that nothing jumps when that takes its place. What stands in the picture is
-the experiment's own (`widgets/NAME/poster.py`). All text of the model is escaped.
+the experiment's own (`widgets/NAME/poster.py`). All text of the model is escaped. The index page shows the same
+pictures smaller: each of those modules draws its `thumbnail` too.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from html import escape
 from importlib import import_module
 
 from lab.events import Recording
-from lab.experiments.registry import EXPERIMENTS, get_experiment
-from widgets.page_links import page_name
+from lab.experiments.registry import get_experiment
+from widgets.page_links import page_links
+
+THUMBNAIL = (360, 200)
+"""Width and height that a thumbnail is drawn for, pixels."""
 
 
 def poster_html(experiment: str, recording: Recording) -> str:
@@ -24,7 +28,7 @@ def poster_html(experiment: str, recording: Recording) -> str:
     model = escape(recording.started.facts.name)
     picture: str = import_module(f"widgets.{experiment}.poster").body(recording)
     return f"""<div class="lab-page" data-poster>
-<div class="lab-header"><span class="lab-brand"><p>Inference Lab</p></span>{_links(experiment)}
+<div class="lab-header"><span class="lab-brand"><p>Inference Lab</p></span>{page_nav(experiment)}
 <span class="lab-poster-mode"><span class="lab-poster-badge">RECORDED</span> {model}</span></div>
 <div class="lab-title"><h1>{escape(described.title)}</h1><p>{escape(described.summary)}</p></div>
 <div class="lab-main">
@@ -37,14 +41,21 @@ def poster_html(experiment: str, recording: Recording) -> str:
 """
 
 
-def _links(here: str) -> str:
+def page_nav(here: str) -> str:
+    """The links to all pages as HTML, the page `here` marked."""
     links = "".join(
-        f'<a aria-current="page">{escape(e.label)}</a>'
-        if e.name == here
-        else f'<a href="{page_name(e.name)}">{escape(e.label)}</a>'
-        for e in EXPERIMENTS.values()
+        f'<a aria-current="page">{escape(page["label"])}</a>'
+        if page["here"]
+        else f'<a href="{escape(page["href"])}">{escape(page["label"])}</a>'
+        for page in page_links(here)
     )
-    return f'<nav class="lab-pages" aria-label="Experiments">{links}</nav>'
+    return f'<nav class="lab-pages" aria-label="Pages">{links}</nav>'
+
+
+def thumbnail_html(experiment: str, recording: Recording) -> str:
+    """The picture of a recorded run, made for a card of about `THUMBNAIL`'s size."""
+    picture: str = import_module(f"widgets.{experiment}.poster").thumbnail(recording)
+    return picture
 
 
 def visible(text: str) -> str:

@@ -41,7 +41,7 @@ from lab.settings import DEFAULT_PORT, PAGE_TOKEN, lock_path
 READY_S = 120.0
 JOIN_S = 20.0
 POLL_S = 0.1
-FIRST_PAGE = "kv_cache"
+FIRST_PAGE = "index"
 TOKEN = re.compile(r"[A-Za-z0-9_-]+")  # it stands in a link
 
 PORT_HELP = f"Port of the page; the first free one from {DEFAULT_PORT} if left out."
@@ -62,7 +62,7 @@ class UpOptions:
     threads: int = 0
     allow_remote: bool = False
     recording: Path | None = None
-    experiment: str = FIRST_PAGE
+    page: str = FIRST_PAGE
     hosting: HostedSettings | None = None
 
 
@@ -107,7 +107,7 @@ def hosted_settings(hosted: bool, path: Path | None) -> HostedSettings | None:
 def up_with_recording(recording: Path) -> int:
     """Show a recording in the page: `lab up` with LAB_REPLAY set for its kernels."""
     experiment = Recording.load(recording).started.card.experiment
-    return run_up(UpOptions(recording=recording.absolute(), experiment=experiment))
+    return run_up(UpOptions(recording=recording.absolute(), page=experiment))
 
 
 def run_up(
@@ -185,8 +185,9 @@ def _run(
             process.wait_ready(READY_S)
         stack.callback(remove_lock, lock_path(), os.getpid())
         if not stop.is_set():
-            page_file = f"{options.experiment}.ipynb"
-            first = f"voila/render/{page_file}" if (notebooks / page_file).is_file() else ""
+            page_file = f"{options.page}.ipynb"  # the root leads to the index
+            there = options.page != FIRST_PAGE and (notebooks / page_file).is_file()
+            first = f"voila/render/{page_file}" if there else ""
             address, shown = _links(website.address + first, page_token)
             here = this_process(url=process.url, token=process.token, page=address, hosted=hosting is not None)
             write_lock(lock_path(), here)

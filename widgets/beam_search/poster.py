@@ -9,7 +9,7 @@ from lab.events.beam_search import Node
 from widgets.beam_search.figures import best_text, headline
 from widgets.beam_search.shelf import shelf_rows
 from widgets.beam_search.state import BeamState
-from widgets.poster import visible
+from widgets.poster import THUMBNAIL, visible
 
 WIDTH, ROW, TOP, LEFT = 640.0, 13.0, 12.0, 8.0
 
@@ -23,6 +23,14 @@ def body(recording: Recording) -> str:
 <div class="lab-poster-figs">{_figures(state)}</div>
 <figure>{tree_svg(state)}</figure>
 {_shelf(state)}"""
+
+
+def thumbnail(recording: Recording) -> str:
+    """The tree, for a card."""
+    state = BeamState()
+    for event in recording.events:
+        state.fold(event)
+    return tree_svg(state, THUMBNAIL)
 
 
 def _chips(state: BeamState) -> str:
@@ -50,21 +58,26 @@ def _cut(text: str, most: int = 42) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def tree_svg(state: BeamState) -> str:
-    """The kept and finished nodes of all steps as a tree: the best text straight along the top, the rest below."""
+def tree_svg(state: BeamState, size: tuple[int, int] | None = None) -> str:
+    """The kept and finished nodes of all steps as a tree: the best text straight along the top, the rest below.
+
+    Args:
+        size: width and height, pixels; None takes the page's width and as much height as the rows need.
+    """
     nodes = [n for n in state.nodes.values() if n.fate != "pruned"]
     if not nodes:
         return ""
     rows = _rows(state, nodes)
     steps = len(state.steps)
-    height = TOP * 2 + ROW * max(rows.values())
+    wide, height = size or (WIDTH, TOP * 2 + ROW * max(rows.values()))
+    row = (height - 2 * TOP) / max(1, *rows.values())
     best = {n.id for n in state.path(state.best_at(steps - 1))}
     shelf = {n.id for h in state.steps[-1].shelf for n in state.path(h.node)}
-    column = (WIDTH - 2 * LEFT - 10) / max(steps, 1)
+    column = (wide - 2 * LEFT - 10) / max(steps, 1)
 
     def place(node: int) -> tuple[float, float]:
         step = state.step_of.get(node, -1)
-        return LEFT + (step + 1) * column, TOP + ROW * rows.get(node, 0)
+        return LEFT + (step + 1) * column, TOP + row * rows.get(node, 0)
 
     edges, dots = [], []
     for node in sorted(nodes, key=lambda n: (n.id in best, n.id in shelf)):
@@ -81,7 +94,7 @@ def tree_svg(state: BeamState) -> str:
     label = f"A search tree of {steps} steps with {state.num_beams} beams"
     label += f"; the best text has {best_score.length} tokens" if best_score else ""
     return (
-        f'<svg viewBox="0 0 {WIDTH:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">'
+        f'<svg viewBox="0 0 {wide:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">'
         f"{''.join(edges)}{''.join(dots)}</svg>"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 
 from lab.events import Recording
@@ -12,11 +13,12 @@ from widgets.lora.adapter_section import adapter_figures
 from widgets.lora.map_section import map_items
 from widgets.lora.state import ADAPTER, BASE, MERGED, LoraState
 from widgets.numbers import percent
-from widgets.poster import visible
+from widgets.poster import THUMBNAIL, visible
 from widgets.token_text import plain_text
 
 WIDTH, LEFT, ROW = 640, 78, 26
 MOST_WORDS = 40
+LABELS = {BASE: "base", ADAPTER: "adapter on", MERGED: "merged"}
 
 
 def body(recording: Recording) -> str:
@@ -32,10 +34,18 @@ def body(recording: Recording) -> str:
     return f'<figure>{_rows(state)}{_loss(state)}{_map(state)}</figure>\n<div class="lab-poster-figs">{figures}</div>'
 
 
-def _rows(state: LoraState) -> str:
+def thumbnail(recording: Recording) -> str:
+    """The first words without and with the adapter, and where the update sits, for a card."""
+    state = LoraState()
+    for event in recording.events:
+        state.fold(event)
+    return _rows(state, (BASE, ADAPTER), 14) + _map(state, THUMBNAIL[0], titled=False)
+
+
+def _rows(state: LoraState, names: Sequence[str] = (BASE, ADAPTER, MERGED), most: int = MOST_WORDS) -> str:
     found = []
-    for name, label in ((BASE, "base"), (ADAPTER, "adapter on"), (MERGED, "merged")):
-        words = state.words.get(name, [])[:MOST_WORDS]
+    for name in names:
+        label, words = LABELS[name], state.words.get(name, [])[:most]
         if words:
             kind = ' class="prompt"' if name == BASE else ""
             chips = "".join(f"<span{kind}>{visible(plain_text(w.text))}</span>" for w in words if not w.is_end)
@@ -43,7 +53,7 @@ def _rows(state: LoraState) -> str:
     return "".join(found)
 
 
-def _map(state: LoraState) -> str:
+def _map(state: LoraState, width: int = WIDTH, *, titled: bool = True) -> str:
     first = next(iter(state.maps.values()), None)
     items = [item for item in map_items(first) if math.isfinite(item.value)] if first else []
     if not items:
@@ -51,21 +61,22 @@ def _map(state: LoraState) -> str:
     names = list(dict.fromkeys(item.projection for item in items))
     layers = 1 + max(item.layer for item in items)
     low, high = min(item.value for item in items), max(item.value for item in items)
-    wide = (WIDTH - LEFT) / layers
+    wide, top = (width - LEFT) / layers, 24 if titled else 0
     cells = "".join(
-        f'<rect x="{LEFT + item.layer * wide:.1f}" y="{24 + names.index(item.projection) * ROW}" '
+        f'<rect x="{LEFT + item.layer * wide:.1f}" y="{top + names.index(item.projection) * ROW}" '
         f'width="{wide * 0.92:.1f}" height="{ROW - 4}" fill="var(--lab-series-1)" '
         f'fill-opacity="{shade(item.value, low, high):.2f}"/>'
         for item in items
     )
     labels = "".join(
-        f'<text x="{LEFT - 6}" y="{24 + i * ROW + 16}" text-anchor="end" fill="var(--lab-muted)">{escape(name)}</text>'
+        f'<text x="{LEFT - 6}" y="{top + i * ROW + 16}" text-anchor="end" fill="var(--lab-muted)">{escape(name)}</text>'
         for i, name in enumerate(names)
     )
     title = f"Where the update sits, layer by layer: {percent(low)} to {percent(high)} of |W|"
+    written = f'<text y="12" fill="var(--lab-muted)">{escape(title)}</text>' if titled else ""
     return (
-        f'<svg viewBox="0 0 {WIDTH} {len(names) * ROW + 30}" role="img" aria-label="{escape(title)}" font-size="12">'
-        f'<text y="12" fill="var(--lab-muted)">{escape(title)}</text>{labels}{cells}</svg>'
+        f'<svg viewBox="0 0 {width} {len(names) * ROW + top + 6}" role="img" aria-label="{escape(title)}" '
+        f'font-size="12">{written}{labels}{cells}</svg>'
     )
 
 

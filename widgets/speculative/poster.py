@@ -6,6 +6,7 @@ from html import escape
 
 from lab.events import Recording
 from lab.events.speculative import SpeculativeRound
+from widgets.poster import THUMBNAIL
 from widgets.speculative.figures import headline
 from widgets.speculative.state import SpeculativeState, reading_order
 from widgets.token_text import visible
@@ -33,6 +34,15 @@ def body(recording: Recording) -> str:
         f'<div class="lab-poster-strip">{_chips(state)}</div>\n<div class="lab-poster-figs">{figures}</div>\n'
         f"<figure>{_rounds_svg(state.rounds)}</figure>"
     )
+
+
+def thumbnail(recording: Recording) -> str:
+    """The newest rounds without their times, for a card."""
+    state = SpeculativeState()
+    for event in recording.events:
+        state.fold(event)
+    wide, high = THUMBNAIL
+    return _rounds_svg(state.rounds, most=(high - TOP) // ROW, wide=wide, bars=0)
 
 
 def _chips(state: SpeculativeState) -> str:
@@ -71,37 +81,39 @@ def _colours(kind: str) -> tuple[str, str]:
     return f"var(--lab-{kind}-soft)", f"var(--lab-{kind}-edge)"
 
 
-def _rounds_svg(rounds: list[SpeculativeRound]) -> str:
-    shown = list(reversed(rounds))[:MOST_ROUNDS]
+def _rounds_svg(rounds: list[SpeculativeRound], *, most: int = MOST_ROUNDS, wide: int = WIDTH, bars: int = BARS) -> str:
+    shown = list(reversed(rounds))[:most]
     if not shown:
         return ""
     longest = max(r.draft_ms + r.verify_ms + r.judge_ms for r in shown) or 1.0
-    parts = [_round_svg(r, TOP + i * ROW, longest) for i, r in enumerate(shown)]
+    parts = [_round_svg(r, TOP + i * ROW, longest, wide, bars) for i, r in enumerate(shown)]
     label = f"The newest {len(shown)} of {len(rounds)} rounds: what was proposed, and what came of it"
     return (
-        f'<svg viewBox="0 0 {WIDTH} {TOP + ROW * len(shown)}" role="img" aria-label="{escape(label)}" '
+        f'<svg viewBox="0 0 {wide} {TOP + ROW * len(shown)}" role="img" aria-label="{escape(label)}" '
         f'font-size="11">{"".join(parts)}</svg>'
     )
 
 
-def _round_svg(round_: SpeculativeRound, y: int, longest: float) -> str:
+def _round_svg(round_: SpeculativeRound, y: int, longest: float, wide: int, bars: int) -> str:
     out = [f'<text x="{LEFT - 12}" y="{y + 14}" text-anchor="end" fill="var(--lab-muted)">{round_.index + 1}</text>']
     x = float(LEFT)
     for token in round_.tokens:
         text = _cut(token.text, MOST_CHARS)
         width = CHAR * (len(text) + 2) + PAD
-        if x + width > WIDTH - BARS - 20:
+        if x + width > wide - bars - 20:
             out.append(f'<text x="{x:.0f}" y="{y + 14}" fill="var(--lab-muted)">…</text>')
             break
         out.append(_box(token.kind, text, x, y, width))
         x += width + GAP
-    bar = float(WIDTH - BARS)
+    if not bars:
+        return "".join(out)
+    bar = float(wide - bars)
     for name, colour in PARTS:
-        width = getattr(round_, name) / longest * (BARS - 50)
+        width = getattr(round_, name) / longest * (bars - 50)
         out.append(f'<rect x="{bar:.1f}" y="{y + 5}" width="{width:.1f}" height="10" fill="var({colour})"/>')
         bar += width
     total = round_.draft_ms + round_.verify_ms + round_.judge_ms
-    out.append(f'<text x="{WIDTH}" y="{y + 14}" text-anchor="end" fill="var(--lab-text)">{total:.0f} ms</text>')
+    out.append(f'<text x="{wide}" y="{y + 14}" text-anchor="end" fill="var(--lab-text)">{total:.0f} ms</text>')
     return "".join(out)
 
 

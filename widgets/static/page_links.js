@@ -1,7 +1,7 @@
-// Links to the pages of the other experiments. Inside JupyterLab there is nothing to link to, so it hides.
+// Links to the other pages. Inside JupyterLab there is nothing to link to, so it hides.
 function render({ model, el }) {
   const nav = make("nav", "lab-pages");
-  setAttr(nav, "aria-label", "Experiments");
+  setAttr(nav, "aria-label", "Pages");
   el.append(nav);
   const stop = follow(model, el, "lab-page-links", (state) => {
     el.hidden = !document.body.classList.contains("lab-body");

@@ -1,22 +1,8 @@
-// Light or dark, for pages of their own; inside JupyterLab its own theme rules and the button hides.
-function render({ model, el }) {
-  const body = document.body;
-  const button = makeButton("lab-quiet", "", () => {
-    const next = body.dataset.theme === "dark" ? "light" : "dark";
-    body.dataset.theme = next;
-    body.dataset.jpThemeLight = String(next === "light");
-    try {
-      localStorage.setItem("lab-theme", next);
-    } catch {
-      // private windows may refuse; the choice then lasts as long as the page
-    }
-    name();
-  });
-  const name = () => setText(button, body.dataset.theme === "dark" ? "Light" : "Dark");
+// The button for light and dark; inside JupyterLab its own theme rules and the button hides.
+function render({ el }) {
+  const button = makeThemeButton();
   el.classList.add("lab-root");
-  el.hidden = !body.classList.contains("lab-body");
-  name();
-  setAttr(button, "aria-label", "Switch between light and dark");
+  el.hidden = !document.body.classList.contains("lab-body");
   el.append(button);
   return () => button.remove();
 }
