@@ -38,6 +38,7 @@ class BeamTree(View):
         "view": VIEW,
         "empty": "",
     }
+    changing: ClassVar[tuple[str, ...]] = ("state", "tree")
     tree = traitlets.Dict().tag(sync=True)
 
     def __init__(self, *, sentences: Mapping[str, str] | None = None, empty: str = "") -> None:

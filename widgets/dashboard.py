@@ -24,6 +24,7 @@ from widgets.page_drawing import PageDrawing
 from widgets.page_state import PageState
 from widgets.parts import Parts
 from widgets.pump import Pump
+from widgets.resend import resend
 from widgets.session import ACTIVE, Session, Trouble
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ class Dashboard(ipw.VBox):
         parts.link.on_link(self._restore)
         parts.export.on_export(self._exported)
         parts.error.on_dismiss(self.session.dismiss)
+        parts.heartbeat.on_shown(self._resend)
 
     # the backend
 
@@ -265,6 +267,10 @@ class Dashboard(ipw.VBox):
         if opening.trouble is not None:
             self.session.fail(opening.trouble)
         self.pump.drain()
+
+    def _resend(self) -> None:
+        with self.pump.lock:
+            resend(self)
 
     def _draw(self) -> None:
         self._drawing.draw()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from widgets.view import Message, View, integer
@@ -27,6 +27,7 @@ class Heartbeat(View):
     }
 
     def __init__(self, *, ended: str = "", pace: Mapping[str, float] | None = None) -> None:
+        self._shown: list[Callable[[], None]] = []
         super().__init__(ended=ended, pace=pace or {})
         self._listen("ping", self._answer)
 
@@ -40,5 +41,13 @@ class Heartbeat(View):
             raise ValueError(f"no mode {mode!r}; there are live and recorded")
         self._put(mode=mode, when=when.partition("T")[0], model=model)
 
+    def on_shown(self, callback: Callable[[], None]) -> None:
+        """Call `callback()` each time a browser has drawn the page, all of whose widgets it then has."""
+        self._shown.append(callback)
+
     def _answer(self, message: Message) -> None:
-        self.send({"type": "pong", "n": integer(message, "n")})
+        number = integer(message, "n")
+        self.send({"type": "pong", "n": number})
+        if number == 1:
+            for callback in self._shown:
+                callback()

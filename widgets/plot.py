@@ -38,6 +38,7 @@ class BokehLoader(View):
 
     module: ClassVar[str] = "bokeh_loader"
     defaults: ClassVar[Mapping[str, Any]] = {"source": ""}
+    changing: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         super().__init__(source=bokehjs_source())

@@ -38,7 +38,8 @@ class View(anywidget.AnyWidget):
     """A widget whose picture is a pure function of `state`.
 
     Subclasses name their front end with `module` (the file in `static/`) and the keys of their state with
-    `defaults`. The page never writes `state`: it sends messages, so that a late one cannot undo a newer state.
+    `defaults`; `changing` names the traits that change while the page lives. The page never writes `state`: it sends
+    messages, so that a late one cannot undo a newer state.
 
     Args:
         state: initial values for some of the keys in `defaults`.
@@ -49,6 +50,7 @@ class View(anywidget.AnyWidget):
 
     module: ClassVar[str] = ""
     defaults: ClassVar[Mapping[str, Any]] = {}
+    changing: ClassVar[tuple[str, ...]] = ("state",)
 
     state = traitlets.Dict().tag(sync=True)
 

@@ -69,6 +69,7 @@ class MaskView(View):
         "empty": "",
         "picture": "",
     }
+    changing: ClassVar[tuple[str, ...]] = ("state", "bits")
     bits = traitlets.Dict().tag(sync=True)
 
     def __init__(self, *, label: str = "", picture: str = "") -> None:
