@@ -29,6 +29,8 @@ from lab.events.recording import Inspection
 
 log = logging.getLogger(__name__)
 
+THOUSANDTHS = 1000
+"""As a total it is no count of anything: a share is shown."""
 Phase = Literal["idle", "queued", "loading", "running", "stopping", "done", "failed", "stopped"]
 ACTIVE: frozenset[Phase] = frozenset({"queued", "loading", "running", "stopping"})
 
@@ -205,7 +207,8 @@ class Session:
             case Progress(stage=stage, done=done, total=total):
                 if self.phase != "stopping":
                     self.phase, self.stage = "running", stage
-                    self.note = f"{stage} {done} of {total}"
+                    some = f"{done / 10:.0f}\u00a0%" if total == THOUSANDTHS else f"{done} of {total}"
+                    self.note = f"{stage} {some}"
                 self.fraction = done / total if total else None
             case RunFinished():
                 self.phase, self.note, self.fraction = "done", "", 1.0

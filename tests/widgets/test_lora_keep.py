@@ -14,6 +14,7 @@ from words_sim import HOSTILE
 
 from lab.events import Event, RunFinished, RunStarted
 from widgets.experiment import Desk
+from widgets.lora.adapter_section import adapter_verdict
 from widgets.lora.keep_section import KeepSection
 from widgets.lora.state import LoraState
 
@@ -94,6 +95,7 @@ def test_a_stopped_training_keeps_the_best_so_far_once_there_is_a_step() -> None
     assert section._form.state["disabled"] is False
     assert [a["id"] for a in section._actions.state["actions"]] == ["keep"]
     assert "Keep the best adapter so far" in json.dumps(section._words.state)
+    assert adapter_verdict(state, live=False)[1] == "Stopped while it was trained"
 
 
 def test_a_run_that_was_told_to_keep_its_adapter_says_so() -> None:

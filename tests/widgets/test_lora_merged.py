@@ -129,7 +129,7 @@ def test_what_was_written_leads_to_the_quantization_page() -> None:
     assert dict(parse_qsl(address.fragment)) == {"model": WRITTEN.model, "projection": "q_proj"}
     said = json.dumps(section._words.state, ensure_ascii=False)
     assert "513 MiB" in said
-    assert "99.8 % of the 13,271,040 merged weights change; in the base, 0 %" in said
+    assert "99.8\u00a0% of the 13,271,040 merged weights change; in the base, 0\u00a0%" in said
     assert "150 other matrices are the base's own" in said
     unmeasured = replace(WRITTEN, checked=0, base_changed=float("nan"), merged_changed=float("nan"), projections=())
     assert len(written_words(unmeasured)) == 1

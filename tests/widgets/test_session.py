@@ -159,6 +159,19 @@ def test_run_failed_fills_the_panel(page: Page, started: RunStarted) -> None:
     assert page.session.phase not in ACTIVE
 
 
+@pytest.mark.parametrize(("done", "total", "note"), [(2, 8, "words 2 of 8"), (333, 1000, "words 33\u00a0%")])
+def test_what_counts_in_thousandths_is_shown_as_a_share(
+    page: Page, started: RunStarted, done: int, total: int, note: str
+) -> None:
+    gate = Gate([started, Progress(stage="words", done=done, total=total), RunFinished()])
+    page.session.run(lambda: Backend(gate), REQUEST)
+    gate.let(2)
+    page.wait(lambda: page.session.phase == "running" and page.session.note == note)
+    assert page.session.fraction == done / total
+    gate.let(1)
+    page.wait(lambda: page.session.phase == "done")
+
+
 def test_two_hundred_lines_arrive_in_order(page: Page, started: RunStarted) -> None:
     events: list[Event] = [started, *(Progress(stage="line", done=i, total=200) for i in range(200)), RunFinished()]
     gate = Gate(events)

@@ -13,7 +13,7 @@ from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
 from widgets.format import format_bytes, split_bytes, typeset_share
 from widgets.lora.sentences import scale_words
-from widgets.lora.state import LoraState
+from widgets.lora.state import LoraState, stopped_while_training
 from widgets.section import Section, heading, section
 from widgets.shown import show_if
 from widgets.text import Words
@@ -68,8 +68,11 @@ def adapter_verdict(state: LoraState, *, live: bool) -> tuple[str, ...]:
     """Tone, heading and notes: whether the adapter fits, does anything, and left the base alone."""
     own = state.own
     if own is None:
-        waiting = live and state.end is None
-        return ("pending", "The adapter is not there yet") if waiting else ("none", "The run ended without an adapter")
+        if live and state.end is None:
+            return "pending", "The adapter is not there yet"
+        if stopped_while_training(state):
+            return "none", "Stopped while it was trained", "The best adapter so far is there: it can be kept, below."
+        return "none", "The run ended without an adapter"
     for facts in state.adapters.values():
         if facts.matches:
             return "bad", f"{plain_text(facts.label)} does not fit this base", f"Because {facts.matches}."

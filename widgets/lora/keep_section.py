@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.events import RunCancelled
 from widgets.action_row import Action, ActionRow
 from widgets.experiment import Desk
 from widgets.lora.named_form import name_form, show_form, why_no_name
-from widgets.lora.state import LoraState
+from widgets.lora.state import LoraState, stopped_while_training
 from widgets.section import Section, heading, section
 from widgets.text import Words
 from widgets.token_text import plain_text
@@ -47,8 +46,7 @@ class KeepSection(Section[LoraState]):
     @classmethod
     def present(cls, state: LoraState) -> bool:
         """Also of a run that was stopped while it trained: the best adapter so far is there."""
-        stopped = isinstance(state.end, RunCancelled) and any(step.step > 0 for step in state.training)
-        return state.trained is not None or stopped
+        return state.trained is not None or stopped_while_training(state)
 
     def reset(self) -> None:
         self.name = self.kept = self._said = self._wrong = ""

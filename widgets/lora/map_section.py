@@ -10,6 +10,7 @@ from widgets.choice import Choice
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.layer_map import LayerMap, MapItem
+from widgets.lora.sentences import unbroken
 from widgets.lora.state import LoraState, layer_count
 from widgets.numbers import percent
 from widgets.section import Section, heading, section
@@ -77,9 +78,9 @@ def map_words(items: Sequence[MapItem]) -> str:
         return "No matrix has an update."
     most, least = max(finite, key=lambda item: item.value), min(finite, key=lambda item: item.value)
     none = len(items) - len(finite)
-    words = f"Most: {_title(most)}, {percent(most.value)}, ringed. Least: {_title(least)}, {percent(least.value)}."
+    words = f"Most: {_title(most)}, {unbroken(most.value)}, ringed. Least: {_title(least)}, {unbroken(least.value)}."
     if len(finite) == 1 or most.value == least.value:
-        words = f"{len(finite)} matrices, {percent(most.value)} each."
+        words = f"{len(finite)} matrices, {unbroken(most.value)} each."
     return words + (f" Outlined: {none} without an update." if none else "")
 
 

@@ -12,8 +12,8 @@ from widgets.action_row import Action, ActionRow
 from widgets.experiment import Desk
 from widgets.format import format_bytes
 from widgets.lora.named_form import name_form, show_form, why_no_name
+from widgets.lora.sentences import unbroken
 from widgets.lora.state import LoraState
-from widgets.numbers import percent
 from widgets.page_links import page_name
 from widgets.section import Section, heading, section
 from widgets.text import Words
@@ -149,7 +149,7 @@ def written_words(w: MergedModel) -> list[str]:
     lines = [f"{some} Merged: {w.matrices:,} matrices ({where}){kept}."]
     if w.checked and math.isfinite(w.merged_changed):
         lines.append(
-            f"MEASURED: put on 4 bits, float minimum, groups of 32, {percent(w.merged_changed)} of the "
-            f"{w.checked:,} merged weights change; in the base, {percent(w.base_changed)}."
+            f"MEASURED: put on 4 bits, float minimum, groups of 32, {unbroken(w.merged_changed)} of the "
+            f"{w.checked:,} merged weights change; in the base, {unbroken(w.base_changed)}."
         )
     return lines

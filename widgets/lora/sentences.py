@@ -5,6 +5,7 @@ from __future__ import annotations
 from lab.experiments.lora.choices import MISTAKES
 from widgets.intro import intro as opening
 from widgets.lora.state import LoraState
+from widgets.numbers import percent
 
 INTROS = {
     "compare": "The same prompt by the base, with the adapter on, and with the adapter merged into the weights: what "
@@ -21,6 +22,11 @@ INTROS = {
 def intro(state: LoraState) -> list[str]:
     """What the task does, on which texts, and the mistake of a run that is broken on purpose."""
     return opening(state, INTROS, MISTAKES)
+
+
+def unbroken(share: float) -> str:
+    """A share that no line breaks: "8.38 %"."""
+    return percent(share).replace(" ", "\u00a0")
 
 
 def scale_words(alpha: float, rank: int, rslora: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from lab.events import Event
+from lab.events import Event, RunCancelled
 from lab.events.lora import (
     AdapterFacts,
     MergedModel,
@@ -115,6 +115,11 @@ class LoraState(WordsState):
         wanted = 1.0 if self.task == "train" else self.param("factor", 1.0)
         fits = isinstance(wanted, int | float) and not isinstance(wanted, bool) and 0 <= wanted <= 2
         return float(wanted) if fits else 1.0
+
+
+def stopped_while_training(state: LoraState) -> bool:
+    """Whether the run was stopped after a step of its training: the best adapter so far is in memory then."""
+    return isinstance(state.end, RunCancelled) and state.trained is None and any(s.step > 0 for s in state.training)
 
 
 def layer_count(state: LoraState) -> int:

@@ -107,7 +107,8 @@ def before_after(state: LoraState, upto: int, *, live: bool) -> tuple[str, str, 
     variant = state.variants.get(ADAPTER)
     notes = list(variant.notes) if variant else []
     if not both:
-        return ("pending", "The base writes first", []) if live else ("none", "No words to compare", [])
+        going = "The base has written; the adapter follows" if state.training else "The base writes first"
+        return ("pending", going, []) if live else ("none", "No words to compare", [])
     notes.insert(0, merged_words(state, upto, live=live))
     own = state.own
     if own is not None and own.effectless:
