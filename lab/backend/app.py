@@ -29,9 +29,9 @@ from lab import __version__
 from lab.backend.guard import BODY, Guard, send_error
 from lab.backend.hosted import HostedBackend
 from lab.backend.hosting import HostedSettings
-from lab.backend.local import LocalBackend
 from lab.backend.log import Subscription
 from lab.backend.protocol import DEFAULT_MODEL, InspectRequest, RunRequest
+from lab.backend.served import Served
 from lab.backend.wire import HEARTBEAT, encode, parse_request
 from lab.errors import LabError, NotFound
 from lab.events import encode_line
@@ -43,14 +43,14 @@ NDJSON = "application/x-ndjson"
 MAX_CHUNK_EVENTS = 64
 
 
-def create_app(local: LocalBackend, token: str, hosting: HostedSettings | None = None) -> FastAPI:
+def create_app(local: Served, token: str, hosting: HostedSettings | None = None) -> FastAPI:
     """The app. No documentation pages: they would load scripts from elsewhere.
 
     Args:
         token: the bearer token that every request but /live must carry.
         hosting: what visitors may do; None: whoever has the token may do what this machine's user may.
     """
-    backend: LocalBackend | HostedBackend = local if hosting is None else HostedBackend(local, hosting)
+    backend: Served | HostedBackend = local if hosting is None else HostedBackend(local, hosting)
     app = FastAPI(title="Inference Lab", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     limits = local.limits
 

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from lab.backend.hosting import HostedSettings
-from lab.backend.local import LocalBackend
 from lab.backend.log import Subscription
 from lab.backend.protocol import DEFAULT_MODEL, Health, InspectRequest, RunRequest
+from lab.backend.served import Served
 from lab.backend.validation import validated
 from lab.errors import BadInput, LabError, ModelError, shown
 from lab.events import ModelFacts
@@ -24,12 +24,12 @@ FILES = "This lab is hosted: it reads no file or folder of its machine for a vis
 
 
 class HostedBackend:
-    """`LocalBackend` behind the operator's list; implements `Backend`.
+    """A backend behind the operator's list; implements `Backend`.
 
     Fields of parameters that name something on this machine are told by `lab.experiments.fields.names`.
     """
 
-    def __init__(self, backend: LocalBackend, settings: HostedSettings) -> None:
+    def __init__(self, backend: Served, settings: HostedSettings) -> None:
         self._backend = backend
         self._settings = settings
 

@@ -1,0 +1,184 @@
+"""The lab on a real Ray cluster of this machine: the same protocol, streams that end, replicas that die."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from backend import toys
+
+from lab.backend.http import HttpBackend
+from lab.backend.protocol import InspectRequest, RunRequest
+from lab.backend.ray_serve.cluster import ClusterSettings
+from lab.backend.serve import listen
+from lab.errors import BadInput, Busy, ModelError, NotFound
+from lab.events import Progress, RunCancelled, RunFailed, RunFinished, RunStarted
+from lab.settings import BACKEND_TOKEN
+
+TOKEN = "a-token-of-the-tests"
+
+
+@dataclass
+class Cluster:
+    url: str
+    closed: Path
+    pid: int
+
+    def replicas(self) -> list[psutil.Process]:
+        """Processes of the replicas of "toy": Ray names them after their deployment."""
+        children = psutil.Process(self.pid).children(recursive=True)
+        return [
+            one
+            for one in children
+            if "ServeReplica" in "".join(one.cmdline()) and "model-toy" in "".join(one.cmdline())
+        ]
+
+    def was_closed(self, label: str) -> bool:
+        return self.closed.exists() and label in self.closed.read_text().split()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    sock = listen("127.0.0.1", 0)
+    port = sock.getsockname()[1]
+    sock.close()
+    environment = {**os.environ, BACKEND_TOKEN: TOKEN, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "cluster_server", str(port), str(folder / "closed")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment,
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert url, (folder / "log").read_text()[-2000:]
+        yield Cluster(url, folder / "closed", process.pid)
+        process.stdin.close()
+        process.wait(60)
+
+
+@pytest.fixture
+def http(cluster: Cluster) -> Iterator[HttpBackend]:
+    client = HttpBackend(cluster.url, TOKEN)
+    yield client
+    client.close()
+
+
+def ask_for(**params: object) -> RunRequest:
+    return RunRequest(experiment="count", model="toy", params=dict(params))
+
+
+def test_the_client_sees_what_one_process_gives(http: HttpBackend) -> None:
+    local = toys.backend()
+    assert http.experiments("toy") == local.experiments("toy")
+    assert [facts.id for facts in http.models()] == ["toy", "other"]
+    events = list(http.run(ask_for(steps=300)))
+    toys.assert_whole(events)
+    alone = list(local.run(ask_for(steps=300)))
+    assert [e for e in events if isinstance(e, Progress)] == [e for e in alone if isinstance(e, Progress)]
+    assert http.health().device == "ray"
+    local.close()
+
+
+def test_errors_keep_their_kind(cluster: Cluster, http: HttpBackend) -> None:
+    with pytest.raises(NotFound, match="no experiment 'dance'"):
+        http.run(RunRequest(experiment="dance", model="toy"))
+    with pytest.raises(BadInput, match=r"steps is 0; it must be at least 1"):
+        http.run(ask_for(steps=0))
+    with pytest.raises(ModelError, match="has no replica here"):
+        http.run(RunRequest(experiment="count", model="gone"))
+    assert httpx.get(cluster.url + "/health").status_code == 401
+    assert httpx.get(cluster.url + "/live").json() == {"ok": True}
+
+
+def test_a_question_about_a_run_goes_to_the_replica_that_has_it(http: HttpBackend) -> None:
+    for number in range(6):  # by lot each would miss every second time
+        events = list(http.run(ask_for(label=f"asked{number}")))
+        assert isinstance(events[0], RunStarted)
+        question = InspectRequest(experiment="count", model="toy", name="ask", run_id=events[0].run_id)
+        assert http.inspect(question)["label"] == f"asked{number}"
+
+
+def test_stop_reaches_the_generator(cluster: Cluster, http: HttpBackend) -> None:
+    stream = http.run(ask_for(hold=True, label="stopped"))
+    toys.first_of(iter(stream), Progress)
+    assert not cluster.was_closed("stopped")
+    stream.close()
+    assert isinstance(list(stream)[-1], RunCancelled)
+    toys.until(lambda: cluster.was_closed("stopped"), "the generator is closed")
+
+
+def test_a_full_cluster_says_when_to_come_back_and_serves_on(cluster: Cluster, http: HttpBackend) -> None:
+    streams = []
+    try:
+        full = None
+        while full is None and len(streams) < 64:
+            try:
+                streams.append(http.run(ask_for(hold=True, label=f"full{len(streams)}")))
+            except Busy as error:
+                full = error
+        assert full is not None
+        assert full.retry_after_s > 0
+        # each of two replicas runs two at a time, one waits, and what is beyond is refused
+        assert 4 <= len(streams) <= 6
+    finally:
+        for stream in streams:
+            stream.close()
+    toys.until(lambda: all(cluster.was_closed(f"full{n}") for n in range(4)), "the runs are given up")
+    assert isinstance(list(http.run(ask_for(label="after")))[-1], RunFinished)
+
+
+def test_a_killed_replica_is_told_and_replaced(cluster: Cluster, http: HttpBackend) -> None:
+    stream = iter(http.run(ask_for(hold=True, label="killed")))
+    toys.first_of(stream, Progress)
+    replicas = cluster.replicas()
+    assert len(replicas) == 2
+    for replica in replicas:
+        replica.kill()
+    end = list(stream)[-1]
+    assert isinstance(end, RunFailed)
+    assert "went away" in end.message
+
+    def runs_again() -> bool:
+        try:
+            return isinstance(list(http.run(ask_for(label="again")))[-1], RunFinished)
+        except (Busy, BadInput):
+            return False
+
+    toys.until(runs_again, "another replica takes its place", timeout_s=60)
+
+
+def test_two_runs_of_one_request_are_one(http: HttpBackend) -> None:
+    first = http.run(ask_for(hold=True, label="shared"))
+    began = toys.first_of(iter(first), RunStarted)
+    second = http.run(ask_for(hold=True, label="shared"))
+    assert toys.first_of(iter(second), RunStarted).run_id == began.run_id  # type: ignore[attr-defined]
+    first.close()
+    second.close()
+
+
+def test_what_is_no_cluster_is_refused_before_one_starts() -> None:
+    for given, words in (
+        ({"models": ()}, "one at least"),
+        ({"models": ("a", "a")}, "named once"),
+        ({"min_replicas": 3, "max_replicas": 2}, "no range"),
+        ({"cpus": 0.0}, "0.0 CPUs"),
+        ({"gpus": 1.5}, "1.5 GPUs"),
+        ({"queued": 0}, "at least 1"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            ClusterSettings(**given)  # type: ignore[arg-type]
