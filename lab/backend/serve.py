@@ -104,6 +104,7 @@ def make_server(backend: LocalBackend, token: str, hosting: HostedSettings | Non
         server_header=False,
         ws="none",  # an upgrade is answered as the plain request that it also is
         http=patient_protocol(),
+        loop="asyncio",  # the same wherever uvloop happens to be installed
         timeout_graceful_shutdown=SHUTDOWN_S,
         lifespan="off",
     )
