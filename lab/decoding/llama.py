@@ -34,6 +34,7 @@ from lab.decoding.passes import Rows
 from lab.decoding.products import FEW, linear_rows
 from lab.decoding.tree import Tree, row_positions
 from lab.errors import ModelError
+from lab.steps import finished
 
 
 class LlamaPass:
@@ -98,7 +99,7 @@ class LlamaPass:
         self._weights.clear()
         if len(ids) == 1:
             return self._one(ids[0], start, last=last, attention=attention)
-        return _drained(self._chunk(ids, start, last=last, attention=attention))
+        return finished(self._chunk(ids, start, last=last, attention=attention))
 
     def sliced(
         self, ids: Sequence[int], start: int, *, last: bool, attention: bool
@@ -113,23 +114,39 @@ class LlamaPass:
         if len(ids) == 1 and not self._half:
             self._one(ids[0], start, last=True, attention=False, layers=layers)
             return Rows(self._logits.float().clone()[None], self._step.x.clone()[None])
-        model, shape = self._model, tree or Tree.chain(len(ids))
+        shape = tree or Tree.chain(len(ids))
+        if not self._are_few(ids):
+            return finished(self._many(ids, start, shape, layers))
         self._reach(start + len(ids))
-        device = self._table.device
-        if device.type == "cpu" and len(ids) <= FEW:
-            few = self._few.get(len(ids))
-            if few is None:
-                few = self._few[len(ids)] = LlamaRows(model, len(ids), self._cos, self._sin)
-            logits, states = few(ids, start, shape, self._rooms, layers)
-            return Rows(logits, states)
-        positions = torch.tensor(row_positions(shape, start), device=device)
-        turn = self._cos[positions][None], self._sin[positions][None]
-        mask = shape.visible(start, device)
-        hidden = model.model.embed_tokens(torch.tensor([ids], device=device))
-        for index in range(model.config.num_hidden_layers if layers is None else layers):
-            hidden = self._chunk_layer(index, hidden, turn, mask, attention=False)
-        features = model.model.norm(hidden)
-        return Rows(linear_rows(model.lm_head, features)[0].float(), features[0])
+        few = self._few.get(len(ids))
+        if few is None:
+            few = self._few[len(ids)] = LlamaRows(self._model, len(ids), self._cos, self._sin)
+        logits, states = few(ids, start, shape, self._rooms, layers)
+        return Rows(logits, states)
+
+    def sliced_rows(self, ids: Sequence[int], start: int) -> Generator[None, None, Rows]:
+        if len(ids) > 1 and not self._are_few(ids):
+            return (yield from self._many(ids, start, Tree.chain(len(ids)), None))
+        with torch.inference_mode():
+            return self.rows(ids, start)
+
+    def _are_few(self, ids: Sequence[int]) -> bool:
+        return self._table.device.type == "cpu" and len(ids) <= FEW
+
+    def _many(self, ids: Sequence[int], start: int, shape: Tree, layers: int | None) -> Generator[None, None, Rows]:
+        """`rows` through the modules themselves, pausing as `_through` does."""
+        model, device = self._model, self._table.device
+        began = perf_counter()
+        with torch.inference_mode():
+            self._reach(start + len(ids))
+            positions = torch.tensor(row_positions(shape, start), device=device)
+            turn = self._cos[positions][None], self._sin[positions][None]
+            mask = shape.visible(start, device)
+            hidden = model.model.embed_tokens(torch.tensor([ids], device=device))
+        hidden = yield from self._through(hidden, turn, mask, layers, attention=False, began=began)
+        with torch.inference_mode():
+            features = model.model.norm(hidden)
+            return Rows(linear_rows(model.lm_head, features)[0].float(), features[0])
 
     def take_attention(self) -> list[Tensor]:
         kept = [self._weights[layer].float() for layer in self._traced]
@@ -161,7 +178,7 @@ class LlamaPass:
     def _chunk(
         self, ids: Sequence[int], start: int, *, last: bool, attention: bool
     ) -> Generator[None, None, Tensor | None]:
-        """Several tokens, layer by layer, pausing between two layers when the slice has become long."""
+        """Several tokens, pausing as `_through` does; of the last one's logits alone."""
         model, count = self._model, len(ids)
         began = perf_counter()
         for weight in [m.weight for m in model.modules() if isinstance(m, nn.Linear)] if self._half else ():
@@ -174,19 +191,33 @@ class LlamaPass:
             mask = None
             if start:
                 mask = torch.ones(count, start + count, dtype=torch.bool, device=hidden.device).tril_(start)
-        for index in range(model.config.num_hidden_layers):
-            with torch.inference_mode():
-                cos, sin = self._cos[None, start : start + count], self._sin[None, start : start + count]
-                hidden = self._chunk_layer(index, hidden, (cos, sin), mask, attention=attention)
-            if (perf_counter() - began) * 1e3 > PAUSE_MS:
-                yield None
-                began = perf_counter()
+            turn = self._cos[None, start : start + count], self._sin[None, start : start + count]
+        hidden = yield from self._through(hidden, turn, mask, None, attention=attention, began=began)
         if not last:
             return None
         with torch.inference_mode():
             logits: Tensor = model.lm_head(model.model.norm(hidden[:, -1:]))
             last_row: Tensor = logits[0, -1].float()
         return last_row
+
+    def _through(
+        self,
+        hidden: Tensor,
+        turn: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        layers: int | None,
+        *,
+        attention: bool,
+        began: float,
+    ) -> Generator[None, None, Tensor]:
+        """Through the layers, pausing after one when the slice, which began at `began`, has become long."""
+        for index in range(self._model.config.num_hidden_layers if layers is None else layers):
+            with torch.inference_mode():
+                hidden = self._chunk_layer(index, hidden, turn, mask, attention=attention)
+            if (perf_counter() - began) * 1e3 > PAUSE_MS:
+                yield None
+                began = perf_counter()
+        return hidden
 
     def _chunk_layer(
         self, index: int, hidden: Tensor, turn: tuple[Tensor, Tensor], mask: Tensor | None, *, attention: bool
@@ -212,15 +243,6 @@ class LlamaPass:
 def _mlp(mlp: llama.LlamaMLP, x: Tensor) -> Tensor:
     gate = functional.silu(linear_rows(mlp.gate_proj, x), inplace=True)
     return linear_rows(mlp.down_proj, gate.mul_(linear_rows(mlp.up_proj, x)))
-
-
-def _drained(steps: Generator[None, None, Tensor | None]) -> Tensor | None:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            row: Tensor | None = end.value
-            return row
 
 
 def _last_row(query: Tensor, key: Tensor, scaling: float) -> Tensor:

@@ -82,6 +82,13 @@ class Pass(Protocol):
         """
         ...
 
+    def sliced_rows(self, ids: Sequence[int], start: int) -> Generator[None, None, Rows]:
+        """The same as `rows` of a chain through all layers, pausing where it can, whatever the number of tokens.
+
+        It enters and leaves inference mode between pauses.
+        """
+        ...
+
     def forget(self) -> None:
         """Start again with an empty cache of the same room."""
         ...
@@ -190,6 +197,11 @@ class TransformersPass:
                 hook.remove()
         logits = cache_layout.logits_of(output)[0, -len(ids) :].float()
         return Rows(logits, features[0][0, -len(ids) :] if features else None)
+
+    def sliced_rows(self, ids: Sequence[int], start: int) -> Generator[None, None, Rows]:
+        yield from ()  # the model's own forward runs whole
+        with torch.inference_mode():
+            return self.rows(ids, start)
 
     def _tree_mask(self, tree: Tree, start: int) -> Tensor:
         if not self._takes_positions or len(set(cache_layout.stored_lengths(self.cache))) > 1:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from lab.decoding.products import FEW, linear_rows
 from lab.evaluation.perplexity import Chunk, Collected, Likelihood, Reader, chunks, nll_of
 from lab.evaluation.tokens import Tokens, Windows
+from lab.steps import relay
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,9 @@ class DenseReference:
         collected = Collected()
         features: list[Tensor] = []
         for chunk in chunks(self.tokens, self.windows, self._reader.size):
+            rows = yield from self._reader.reading(chunk)
+            yield chunk.done
             with torch.inference_mode():
-                rows = self._reader.read(chunk)
                 if self._reader.shows_features and rows.features is not None:
                     features.append(rows.features)
                 if len(chunk.targets):
@@ -104,26 +107,18 @@ class DenseReference:
             The share done, 0 to 1, of the dense model's own reading too where that is still to be made.
         """
         share = 0.0 if self._likelihood is not None else 0.5
-        reading = self.reading()
-        while True:
-            try:
-                done = next(reading)
-            except StopIteration as end:
-                dense: Likelihood = end.value
-                break
-            yield done * share
+        dense = yield from relay(self.reading(), lambda done: done * share)
         reader = Reader(variant, self.tokens, self.windows)
         collected = Collected()
         kl: list[Tensor] = []
         tops: tuple[list[Tensor], list[Tensor]] = [], []
+        after = partial(_after, share)
         for index, chunk in enumerate(chunks(self.tokens, self.windows, self._reader.size)):
-            with torch.inference_mode():
-                logits = reader.read(chunk).logits[chunk.skip :]
-            # Three slices: on the default model each is a good part of what a slice may take.
-            yield share + (1 - share) * chunk.done
-            with torch.inference_mode():
-                expected = self._dense_logits(index, chunk)
-            yield share + (1 - share) * chunk.done
+            logits = (yield from relay(reader.reading(chunk), after)).logits[chunk.skip :]
+            # Three slices or more: on the default model each is a good part of what a slice may take.
+            yield after(chunk.done)
+            expected = yield from relay(self._dense_logits(index, chunk), after)
+            yield after(chunk.done)
             with torch.inference_mode():
                 if len(chunk.targets):
                     log_p, log_q = expected.log_softmax(-1), logits.log_softmax(-1)
@@ -133,15 +128,16 @@ class DenseReference:
                     kl.append(kl_divergence(log_p, log_q))
                     del log_p, log_q
                 del logits, expected
-            yield share + (1 - share) * chunk.done
+            yield after(chunk.done)
         return Comparison(dense, collected.likelihood(self.tokens, self.windows), _joined(kl), *map(_whole, tops))
 
-    def _dense_logits(self, index: int, chunk: Chunk) -> Tensor:
-        """(row, vocab) fp32 of the scored rows: as the reading of the chunk gave them."""
+    def _dense_logits(self, index: int, chunk: Chunk) -> Generator[float, None, Tensor]:
+        """(row, vocab) fp32 of the scored rows: as the reading of the chunk gave them. Yields as that did."""
         if not self._features:
-            return self._reader.read(chunk).logits[chunk.skip :]
+            return (yield from self._reader.reading(chunk)).logits[chunk.skip :]
         head: nn.Module = self._reader.model.lm_head  # type: ignore[assignment]
-        return linear_rows(head, self._features[index][None])[0].float()[chunk.skip :]
+        with torch.inference_mode():
+            return linear_rows(head, self._features[index][None])[0].float()[chunk.skip :]
 
 
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -159,6 +155,11 @@ def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     p = log_p.exp()
     terms = (log_p - log_q).masked_fill_(p == 0, 0.0).mul_(p).sub_(p).add_(log_q.exp())
     return terms.sum(-1, dtype=torch.float64).clamp_(min=0.0).float().cpu()
+
+
+def _after(begun: float, share: float) -> float:
+    """The whole share where `share` of what followed `begun` is done."""
+    return begun + (1 - begun) * share
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

@@ -21,6 +21,7 @@ from lab.decoding.choose_pass import choose_pass
 from lab.decoding.chunks import prefill_chunk
 from lab.decoding.passes import Pass, Rows
 from lab.evaluation.tokens import Span, Tokens, Windows
+from lab.steps import relay
 
 
 @dataclass(frozen=True)
@@ -136,11 +137,14 @@ class Reader:
         """Whether the head alone gives the logits again, bit for bit, from the features of a longer chunk's pass."""
         return self._pass.name == "llama"
 
-    def read(self, chunk: Chunk) -> Rows:
-        """The logits of every row of a chunk. Must run inside inference mode."""
+    def reading(self, chunk: Chunk) -> Generator[float, None, Rows]:
+        """The logits of every row of a chunk. Yields `chunk.done` between layers where a slice would be long.
+
+        It enters and leaves inference mode between pauses.
+        """
         if chunk.start == 0:
             self._pass.forget()
-        return self._pass.rows(chunk.ids, chunk.start)
+        return (yield from relay(self._pass.sliced_rows(chunk.ids, chunk.start), lambda _: chunk.done))
 
 
 def measuring(model: nn.Module, tokens: Tokens, windows: Windows | None = None) -> Generator[float, None, Likelihood]:
@@ -156,8 +160,9 @@ def measuring(model: nn.Module, tokens: Tokens, windows: Windows | None = None) 
     reader = Reader(model, tokens, windows)
     collected = Collected()
     for chunk in chunks(tokens, windows, reader.size):
+        logits = (yield from reader.reading(chunk)).logits[chunk.skip :]
+        yield chunk.done
         with torch.inference_mode():
-            logits = reader.read(chunk).logits[chunk.skip :]
             if len(chunk.targets):
                 collected.add(chunk, nll_of(logits.log_softmax(-1), chunk.targets))
             del logits

@@ -8,11 +8,11 @@ from collections.abc import Generator
 import torch
 from torch import nn
 
-_HASHED = 1 << 26
+_HASHED = 1 << 25
 
 
 def fingerprint(model: nn.Module) -> Generator[None, None, str]:
-    """sha256 over all parameters and buffers, tied ones once; pauses every 64 MiB."""
+    """sha256 over all parameters and buffers, tied ones once; pauses every 32 MiB."""
     digest = hashlib.sha256()
     seen: set[int] = set()
     since = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from lab.quantization.packed.int8 import Int8Weight
 from lab.quantization.packed.modules import PackedLinear
 
 _SHARD = 1 << 23
-"""Bytes written between two pauses."""
+"""Bytes written between two pauses; a larger tensor goes into several files, by rows."""
 
 
 def tensors_of(shell: nn.Module) -> dict[str, Tensor]:
@@ -75,10 +76,22 @@ def write_and_load(shell: nn.Module, name: str) -> Made[tuple[int, bool]]:
     return size, same
 
 
+def _pieces(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    for key, tensor in tensors.items():
+        size = tensor.numel() * tensor.element_size()
+        if size <= _SHARD:
+            yield key, tensor
+            continue
+        rows = max(1, _SHARD * len(tensor) // size)
+        for start in range(0, len(tensor), rows):
+            piece = tensor[start : start + rows]
+            yield f"{key}[{start}:{start + len(piece)}]", piece
+
+
 def _shards(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
     shards: list[dict[str, Tensor]] = [{}]
     held = 0
-    for key, tensor in tensors.items():
+    for key, tensor in _pieces(tensors):
         size = tensor.numel() * tensor.element_size()
         if held and held + size > _SHARD:
             shards.append({})

@@ -19,10 +19,11 @@ from lab.experiments.quantization.choices import BreakRun
 from lab.experiments.quantization.reference import Group
 from lab.experiments.quantization.setup import Setup
 from lab.models.shell import make_shell
-from lab.quantization.packed.int4 import Int4Weight, quantize_int4
-from lab.quantization.packed.int8 import Int8Weight, quantize_int8
+from lab.quantization.packed.int4 import Int4Weight
+from lab.quantization.packed.int8 import Int8Weight
 from lab.quantization.packed.modules import PackedLinear, PackedWeight
 from lab.quantization.packed.pack import Packed
+from lab.quantization.packed.sliced import SLICE_WEIGHTS, packing_int4, packing_int8
 
 GROUPS = 4
 """Of a packed matrix, computed again."""
@@ -128,12 +129,11 @@ def against_dequantized(setup: Setup, name: str, packed: Packed, prompt: list[in
         dense = shell.get_submodule(module_name)
         weight = dense.weight
         assert isinstance(weight, Tensor)  # noqa: S101
-        again = _quantized(own.weight_codes, weight)
-        values = again.dense(0, weight.shape[0])
+        values = yield from _requantized(own.weight_codes, weight)
         dense.weight = nn.Parameter(values.to(weight.dtype), requires_grad=False)
         yield None
         for rows in (1, own.weight_codes.few + 1):
-            share, output, off = product_error(own, values, rows, setup.params.seed, setup.loaded.dtype)
+            share, output, off = yield from product_error(own, values, rows, setup.params.seed, setup.loaded.dtype)
             worst, worst_output = max(worst, share), max(worst_output, off)
             many = f"{name}, {module_name}: a product of {rows} row{'s' * (rows > 1)}"
             if not share <= PRODUCT_TOLERANCE and not wrong:
@@ -144,9 +144,12 @@ def against_dequantized(setup: Setup, name: str, packed: Packed, prompt: list[in
     said_by = []
     for model in (shell, packed.shell):
         reading = Reading(Voice(name, name, "packed", model), len(prompt) + 1)
+        yield None
         with closing(reading.prefill(prompt[:-1] or prompt)) as prefill:
             said = yield from prefill
+        yield None
         said_by.append(reading.add(prompt[-1]).log_p if len(prompt) > 1 else said.log_p)
+        yield None
     difference = float((said_by[0] - said_by[1]).abs().max())
     spread = float(said_by[0].max() - said_by[0].min())
     share = difference / spread if spread else 0.0
@@ -165,9 +168,9 @@ def against_dequantized(setup: Setup, name: str, packed: Packed, prompt: list[in
 
 def product_error(
     module: PackedLinear, values: Tensor, rows: int, seed: int, dtype: torch.dtype
-) -> tuple[float, int, float]:
+) -> Made[tuple[float, int, float]]:
     """The difference of a module's product from plain arithmetic, relative to its norm; the output furthest off,
-    and how far, relative to its own norm and to what its weights give on average.
+    and how far, relative to its own norm and to what its weights give on average. Pauses between the two products.
 
     Args:
         values: (out, in) fp32, the weights that should run.
@@ -176,7 +179,10 @@ def product_error(
     dice = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, values.shape[1], generator=dice).to(dtype)
     with torch.inference_mode():
-        found, exact = module(x).float(), x.bfloat16().float() @ values.t()
+        found = module(x).float()
+    yield None
+    with torch.inference_mode():
+        exact = x.bfloat16().float() @ values.t()
         if module.bias_values is not None:
             found = found - module.bias_values.float()
         off = (found - exact).norm(dim=0)
@@ -187,7 +193,14 @@ def product_error(
     return difference / size if size else difference, output, float(shares[output])
 
 
-def _quantized(like: PackedWeight, weight: Tensor) -> PackedWeight:
-    if isinstance(like, Int4Weight):
-        return quantize_int4(weight, like.group_size)
-    return quantize_int8(weight)
+def _requantized(like: PackedWeight, weight: Tensor) -> Made[Tensor]:
+    """(out, in) fp32: what a packed matrix's weights should be, from the dense ones, in blocks of rows."""
+    group = like.group_size if isinstance(like, Int4Weight) else None
+    again = yield from packing_int8(weight) if group is None else packing_int4(weight, group)
+    values = torch.empty(weight.shape)
+    step = max(1, SLICE_WEIGHTS // weight.shape[1])
+    for start in range(0, len(values), step):
+        if start:
+            yield None
+        values[start : start + step] = again.dense(start, min(start + step, len(values)))
+    return values

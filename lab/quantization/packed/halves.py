@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import cache
 from typing import Any
 
@@ -21,11 +21,15 @@ import torch
 from torch import Tensor
 
 from lab.quantization.packed.int8 import Int8Weight
+from lab.steps import finished
 
 LEVELS = 63
 """7 bits with sign: two products of a 7-bit input and an 8-bit weight fit into the kernel's 16-bit sums."""
 MIDDLE = 64
 FINER = 2 * LEVELS
+BLOCK_WEIGHTS = 9_500_000
+"""About so many are brought into the kernel's order at once: 28 million of a large head take 0.3 s on one core, and
+three blocks decode as fast as one."""
 SMALLEST = 1e-30
 """Inputs all below it are taken as zero: their scale would lose its bits."""
 
@@ -35,11 +39,12 @@ class HalvesKernel:
 
     Args:
         weights: (out, in) each, with one `in`.
+        blocks: the same in the kernel's form, (rows, packed) from the first row on; None: packed now, all at once.
     """
 
-    def __init__(self, weights: Sequence[Int8Weight]) -> None:
+    def __init__(self, weights: Sequence[Int8Weight], blocks: Sequence[tuple[int, Any]] | None = None) -> None:
         self.weights = tuple(weights)
-        self._packed = _pack(torch.cat([w.codes for w in weights]), torch.cat([w.scales for w in weights]))
+        self._blocks = finished(_packing(weights)) if blocks is None else blocks
         self.rows = sum(w.shape[0] for w in weights)
         self.resident_bytes = sum(w.codes.numel() for w in weights) + 8 * self.rows
 
@@ -57,7 +62,10 @@ class HalvesKernel:
         halves = torch.empty(2, len(x))
         coarse, rest = halves[0], halves[1]
         wide = x if x.dtype == torch.float32 else torch.empty(len(x))
-        kernel, packed = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default, self._packed
+        kernel = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+        parts = torch.split(y, [rows for rows, _ in self._blocks])
+        blocks = [(packed, part) for (_, packed), part in zip(self._blocks, parts, strict=True)]
+        plain = y.dtype == torch.float32
 
         def multiply() -> None:
             if wide is not x:
@@ -69,15 +77,21 @@ class HalvesKernel:
             step = largest / LEVELS if largest > SMALLEST else 1.0
             torch.div(wide, step, out=coarse).round_().mul_(step)
             torch.sub(wide, coarse, out=rest).mul_(FINER)
-            result = kernel(halves, step, MIDDLE, packed)
-            if add:
-                y.add_(result[0]).add_(result[1], alpha=1 / FINER)
-            elif y.dtype == torch.float32:
-                torch.add(result[0], result[1], alpha=1 / FINER, out=y)
-            else:
-                y.copy_(torch.add(result[0], result[1], alpha=1 / FINER))
+            for packed, part in blocks:
+                result = kernel(halves, step, MIDDLE, packed)
+                if add:
+                    part.add_(result[0]).add_(result[1], alpha=1 / FINER)
+                elif plain:
+                    torch.add(result[0], result[1], alpha=1 / FINER, out=part)
+                else:
+                    part.copy_(torch.add(result[0], result[1], alpha=1 / FINER))
 
         return multiply
+
+
+def making_halves(weights: Sequence[Int8Weight]) -> Generator[None, None, HalvesKernel]:
+    """As `HalvesKernel`, pausing between blocks of rows."""
+    return HalvesKernel(weights, (yield from _packing(weights)))
 
 
 @cache
@@ -92,6 +106,20 @@ def has_kernel() -> bool:
     except (RuntimeError, AttributeError):
         return False
     return bool(torch.allclose(y, torch.full((8,), 127.0 * 32), rtol=1e-3))
+
+
+def _packing(weights: Sequence[Int8Weight]) -> Generator[None, None, list[tuple[int, Any]]]:
+    codes = weights[0].codes if len(weights) == 1 else torch.cat([w.codes for w in weights])
+    scales = torch.cat([w.scales for w in weights])
+    # Even blocks: a small last one would be shared badly between threads.
+    count = max(1, round(codes.numel() / BLOCK_WEIGHTS))
+    size = -(-len(codes) // count // 64) * 64
+    blocks: list[tuple[int, Any]] = []
+    for some, steps in zip(torch.split(codes, size), torch.split(scales, size), strict=True):
+        if blocks:
+            yield
+        blocks.append((len(some), _pack(some, steps)))
+    return blocks
 
 
 def _pack(codes: Tensor, scales: Tensor) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 import torch
 from torch import Tensor, nn
 
-from lab.quantization.packed.halves import HalvesKernel, has_kernel
+from lab.quantization.packed.halves import HalvesKernel, has_kernel, making_halves
 from lab.quantization.packed.int8 import Int8Weight
 from lab.quantization.packed.joined import JoinedKernel
 from lab.quantization.packed.modules import PackedLinear, PackedWeight
@@ -26,7 +26,7 @@ LARGE = 1_700_000
 
 
 def making_kernels(shell: nn.Module) -> Generator[None, None, int]:
-    """Make the token kernels of a shell's int8 modules, one a step; gives the bytes they take."""
+    """Make the token kernels of a shell's int8 modules, a step each or several; gives the bytes they take."""
     taken, large = 0, LARGE * torch.get_num_threads()
     for parent in list(shell.modules()):
         children = dict(parent.named_children())
@@ -41,7 +41,7 @@ def making_kernels(shell: nn.Module) -> Generator[None, None, int]:
                 continue
             kernel: HalvesKernel | JoinedKernel
             if has_kernel() and sum(w.codes.numel() for w in weights) >= large:
-                kernel = HalvesKernel(weights)
+                kernel = yield from making_halves(weights)
             else:
                 kernel = JoinedKernel(weights)
             for module, weight in zip(modules, kernel.weights, strict=True):
