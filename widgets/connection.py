@@ -8,6 +8,7 @@ from typing import Any
 from lab.backend.connect import connect
 from lab.backend.protocol import Backend
 from lab.events import ModelFacts
+from widgets.page_state import offered_model
 
 
 class Connection:
@@ -40,5 +41,6 @@ class Connection:
         """
         backend = self.backend()
         models = backend.models()
+        model = offered_model(model, models)
         schema = next((i.schema for i in backend.experiments(model) if i.name == experiment), None)
         return models, schema

@@ -11,6 +11,12 @@ from lab.backend.protocol import DEFAULT_MODEL
 from lab.events import ModelFacts
 
 
+def offered_model(model: str, models: Sequence[ModelFacts]) -> str:
+    """`model`, or the first one of a hosted lab that does not offer the default that nobody chose."""
+    asked = model == DEFAULT_MODEL and models and all(facts.id != DEFAULT_MODEL for facts in models)
+    return models[0].id if asked else model
+
+
 @dataclass
 class PageState:
     """The state of one page; the pump's lock guards it.
@@ -62,6 +68,7 @@ class PageState:
 
     def learn(self, models: Sequence[ModelFacts], schema: dict[str, Any] | None) -> None:
         """The backend answered: its models, and the schema of the chosen one where it has the experiment."""
+        self.model = offered_model(self.model, models)
         self.models = {m.id: m.name if m.present else f"{m.name} (fetched when run)" for m in models}
         self.models.setdefault(self.model, Path(self.model).name)  # a directory or a file from a link
         self.facts = next((m for m in models if m.id == self.model), None)

@@ -2,8 +2,10 @@
 
 What is set here and why:
 - the lab's own template, found through JUPYTER_PATH; a visitor cannot choose another;
-- a pre-launch hook that touches the XSRF cookie, so that closing a page may end its kernel;
+- a pre-launch hook that touches the XSRF cookie, so that closing a page may end its kernel, and that answers for the
+  index page, which needs no kernel;
 - idle kernels are culled, for pages whose closing was never heard of;
+- what a hosted lab allows comes from the environment, see `lab.backend.hosting`; no configuration file is read;
 - kernels write their errors to this server's log, never to the page.
 """
 
@@ -11,34 +13,57 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lab.backend.hosting import HostedSettings, hosted
+from lab.settings import PAGE_TOKEN
+from widgets.assets import read
+
 HERE = Path(__file__).parent
 JUPYTER_DATA = HERE / "jupyter"
-STATIC = HERE.parent / "static"
 RECORDINGS = HERE.parent / "recordings"
 TEMPLATE = "inference-lab"
 CULL_IDLE_S = 600
+FRONT_SCRIPTS = ("dom.js", "theme.js", "front_page.js")
 
 
-def set_xsrf_cookie(handler: Any, notebook: Any, cwd: str) -> None:
-    """Read the token so that it is set as a cookie: the page's farewell is refused without it."""
-    del notebook, cwd
+def before_kernel(handler: Any, notebook: Any, cwd: str) -> None:
+    """Called with each notebook before a kernel is started for it.
+
+    Reads the XSRF token so that it is set as a cookie: the page's farewell is refused without it. A notebook whose
+    metadata say `lab_front` is the index page: it is sent whole, and no kernel starts.
+    """
+    del cwd
     _ = handler.xsrf_token
+    if notebook.metadata.get("lab_front"):
+        from tornado.web import Finish
+
+        raise Finish(handler.render_template("front.html", lab=page_resources()))
 
 
+@cache
 def page_resources() -> dict[str, Any]:
-    """What the template streams before any kernel starts: the page's CSS, and a poster for each recorded run."""
-    css = "\n".join(
-        (STATIC / name).read_text(encoding="utf-8") for name in ("tokens.css", "page.css", "page_links.css")
-    )
+    """What the templates send before any kernel starts: CSS, a poster for each recorded run, the index's script."""
     posters = {path.stem: path.read_text(encoding="utf-8") for path in RECORDINGS.glob("*.html")}
-    return {"css": css, "posters": posters}
+    css = "\n".join(map(read, ("tokens.css", "page.css", "page_links.css")))
+    front = {"css": "\n".join(map(read, ("base.css", "front.css"))), "js": "\n".join(map(read, FRONT_SCRIPTS))}
+    return {"css": css, "posters": posters, "front": front}
 
 
-def configuration(*, host: str, port: int, base_url: str = "/") -> dict[str, dict[str, Any]]:
-    """Voila's settings as plain data, by class."""
+def configuration(
+    *, host: str, port: int, base_url: str = "/", hosting: HostedSettings | None = None, token: str = ""
+) -> dict[str, dict[str, Any]]:
+    """Voila's settings as plain data, by class.
+
+    Args:
+        hosting: of a hosted lab; its `base_url` is the caller's to pass.
+        token: what visitors must know; "" asks for none.
+    """
+    idle_s = CULL_IDLE_S if hosting is None else hosting.idle_s
+    culling = {"cull_idle_timeout": idle_s, "cull_interval": max(1, min(60, idle_s // 5)), "cull_connected": False}
+    seats = {} if hosting is None else {"seats": hosting.visitors, "page_s": hosting.page_s}
     return {
         "Voila": {
             "ip": host,
@@ -47,6 +72,8 @@ def configuration(*, host: str, port: int, base_url: str = "/") -> dict[str, dic
             "open_browser": False,
             "base_url": base_url,
             "log_level": "WARN",
+            "token": token,
+            "config_file_paths": [],  # a voila.json that lies about must not open what is closed here
         },
         "VoilaConfiguration": {
             "template": TEMPLATE,
@@ -55,13 +82,13 @@ def configuration(*, host: str, port: int, base_url: str = "/") -> dict[str, dic
             "allow_theme_override": "YES",
             "strip_sources": True,
             "show_tracebacks": False,
-            "prelaunch_hook": set_xsrf_cookie,
+            "prelaunch_hook": before_kernel,
             "resources": {"lab": page_resources()},
             "file_allowlist": [],
             "file_denylist": [".*"],
+            "multi_kernel_manager_class": "widgets.voila.seats.SeatedKernels",
         },
-        "VoilaKernelManager": {"cull_idle_timeout": CULL_IDLE_S, "cull_interval": 60, "cull_connected": False},
-        "MappingKernelManager": {"cull_idle_timeout": CULL_IDLE_S, "cull_interval": 60},
+        "SeatedKernels": {**culling, **seats},
     }
 
 
@@ -76,15 +103,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m widgets.voila.server")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--base-url", default="/")
     parser.add_argument("--notebooks", type=Path, required=True)
     options = parser.parse_args()
     os.environ.update(environment(dict(os.environ)))
 
     from traitlets.config import Config
-    from voila.app import Voila
 
-    app = Voila.instance(config=Config(configuration(host=options.host, port=options.port, base_url=options.base_url)))
+    from widgets.voila.pages import Pages
+
+    hosting = hosted()
+    settings = configuration(
+        host=options.host,
+        port=options.port,
+        base_url=hosting.base_url if hosting is not None else "/",
+        hosting=hosting,
+        token=os.environ.pop(PAGE_TOKEN, ""),  # no kernel needs it
+    )
+    app = Pages.instance(config=Config(settings))
     app.initialize([str(options.notebooks)])
     app.start()
 
