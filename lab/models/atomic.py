@@ -172,18 +172,36 @@ def _sync(directory: Path) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Refuse a place that cannot be written, before work begins.
+    """Refuse a place that cannot be written, before work begins: a directory is made beside it and removed.
+
+    Permissions do not tell: a file system may be read-only, full, or the name too long for it.
 
     Raises:
-        BadInput: it exists, or its parent is missing or cannot be written.
+        BadInput: it exists, or its parent is missing or a file, or nothing can be made there.
     """
-    name = shown(str(out), 200)
-    if out.exists() or out.is_symlink():
-        raise BadInput(f"{name} exists already.", remedy="Choose another directory, or remove it first.")
-    parent = out.absolute().parent
-    if not parent.is_dir():
-        raise BadInput(f"{name} cannot be made: {shown(str(parent), 200)} is no directory.", remedy="Make it first.")
-    if not os.access(parent, os.W_OK | os.X_OK):
+    name, parent = shown(str(out), 200), out.absolute().parent
+    try:
+        if out.exists() or out.is_symlink():
+            raise BadInput(f"{name} exists already.", remedy="Choose another directory, or remove it first.")
+        if not parent.is_dir():
+            file = next((place for place in (parent, *parent.parents) if place.is_file()), None)
+            wrong, remedy = (parent, "Make it first.") if file is None else (file, "Choose a place in a directory.")
+            is_what = "is no directory" if file is None else "is a file"
+            raise BadInput(f"{name} cannot be made: {shown(str(wrong), 200)} {is_what}.", remedy=remedy)
+        make_partial(out).rmdir()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise BadInput(
-            f"{name} cannot be made: {shown(str(parent), 200)} cannot be written.", remedy="Choose another place."
-        )
+            f"{name} cannot be made in {shown(str(parent), 200)}: {reason}.",
+            remedy=_TO_DO.get(getattr(error, "errno", None) or 0, "Choose another place."),
+        ) from None
+
+
+_MAY_NOT = "Choose a place that you may write to, or change who may."
+_TO_DO = {
+    errno.EACCES: _MAY_NOT,
+    errno.EPERM: _MAY_NOT,
+    errno.EROFS: "Choose a place on a disk that is not read-only.",
+    errno.ENOSPC: "Free some space, or choose a place on another disk.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+}

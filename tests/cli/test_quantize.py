@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from lab.cli.quantize import quantize
+from lab.models.atomic import check_out
 from lab.quantization.load import load_quantized
 
 app = typer.Typer()
@@ -82,8 +86,52 @@ def test_bad_input(tiny_directory: Callable[..., Path], tmp_path: Path, options:
 def test_places_that_cannot_be_written(tiny_directory: Callable[..., Path], tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    for out, message in ((file, "exists already"), (tmp_path / "no" / "out", "is no directory")):
+    wrong = (
+        (file, "exists already", "remove it"),
+        (tmp_path / "no" / "out", "is no directory", "Make it first"),
+        (file / "deep" / "out", "is a file", "Choose a place in a directory"),
+        (tmp_path / ("n" * 250), "File name too long", "Choose a shorter name"),  # what is written first is longer
+    )
+    for out, message, remedy in wrong:
         done = CliRunner().invoke(app, [str(tiny_directory("llama")), "--out", str(out)])
         assert done.exit_code == 2
-        assert message in done.stderr
+        said = "".join(done.stderr.split())
+        assert all("".join(part.split()) in said for part in (str(out)[:150], message, remedy))
+        assert "Loading" not in done.stderr
     assert file.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EROFS, "not read-only"),
+        (errno.EACCES, "may write to"),
+        (errno.ENOSPC, "Free some space"),
+        (errno.EIO, "another"),
+    ],
+)
+def test_a_place_is_tried_and_not_only_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    """Permissions say yes, the disk says no; no model is looked for."""
+
+    def refuse(path: Path, *args: Any, **options: Any) -> None:
+        del args, options
+        raise OSError(number, os.strerror(number), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "mkdir", refuse)
+        done = CliRunner().invoke(app, ["no-such-model", "--out", str(tmp_path / "out")])
+    said = " ".join(done.stderr.split())
+    assert done.exit_code == 2
+    assert os.strerror(number) in said
+    assert remedy in said
+    assert "no-such-model" not in said
+    assert os.access(tmp_path, os.W_OK | os.X_OK)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trying_a_place_leaves_nothing(tmp_path: Path) -> None:
+    check_out(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
