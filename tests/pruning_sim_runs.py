@@ -98,28 +98,30 @@ def _figures(name: str, ms: float) -> TimedFigures:
     )
 
 
-def recover_run(*, end: str = "finished", steps: int = 24, upto: int = 99, revived: int = 0) -> Iterator[Event]:
-    """A fine-tune with the mask held."""
+def recover_run(
+    *, end: str = "finished", steps: int = 24, upto: int = 99, revived: int = 0, stopped: str = ""
+) -> Iterator[Event]:
+    """A fine-tune with the mask held; a run that is stopped tells no more than the steps before."""
     used = setting("wanda")
     yield started(task="recover", steps=steps)
     yield texts()
     yield from whole_model(used)
     best = math.inf
-    for step in range(1, min(steps, upto) + 1):
-        held = 4.1 - 0.6 * (1 - math.exp(-step / 8)) if step % 4 == 0 or step == 1 else None
+    for step in range(min(steps, upto) + 1):
+        held = 4.1 - 0.6 * (1 - math.exp(-step / 8)) if step % 4 == 0 else None
         better = held is not None and held < best
         best = min(best, held if held is not None else best)
         yield RecoveryStep(
             step=step,
             steps=steps,
-            loss=4.3 - 0.8 * (1 - math.exp(-step / 8)) + 0.12 * math.sin(step * 2.1),
+            loss=4.3 - 0.8 * (1 - math.exp(-step / 8)) + 0.12 * math.sin(step * 2.1) if step else math.nan,
             heldout_loss=held,
-            learning_rate=5e-5,
-            tokens=256,
+            learning_rate=5e-5 if step else 0.0,
+            tokens=256 if step else 0,
             best=better,
-            ms=900.0,
+            ms=900.0 if step else 0.0,
         )
-    if end != "failed":
+    if end == "finished":
         yield Recovered(
             setting=used,
             pruned=divergence(0.62),
@@ -128,6 +130,6 @@ def recover_run(*, end: str = "finished", steps: int = 24, upto: int = 99, reviv
             sparsity_after=0.5,
             revived=revived,
             best_step=min(steps, upto),
-            stopped=end == "stopped",
+            stopped=stopped,
         )
     yield ends(end)

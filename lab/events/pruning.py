@@ -250,7 +250,8 @@ class RecoveryStep(Event):
     """One step of the fine-tune with the mask held.
 
     Attributes:
-        step: 1 is the first, of `steps`. loss: of its batch, nats. heldout_loss: None where not measured at this step.
+        step: 1 is the first, of `steps`; 0 is what is measured before it. loss: of its batch, nats; NaN at step 0.
+        heldout_loss: nats a token of the held-out text, after the step; None where not measured.
         best: the held-out loss is the lowest so far.
     """
 
@@ -270,7 +271,7 @@ class Recovered(Event):
 
     Attributes:
         sparsity_before, sparsity_after: of the pruned matrices, counted. revived: pruned weights that are no longer 0.
-        best_step: the step whose weights are kept. stopped: it ended early, and the best so far is kept.
+        best_step: the step whose weights are kept. stopped: why it ended early, with the best so far; "" if it did not.
     """
 
     setting: PruneSetting
@@ -280,4 +281,4 @@ class Recovered(Event):
     sparsity_after: float
     revived: int
     best_step: int
-    stopped: bool
+    stopped: str

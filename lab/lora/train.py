@@ -10,28 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from time import perf_counter
 
 import torch
 from torch import Tensor, nn
 
 from lab.errors import BadInput, ModelError
-from lab.lora.adamw import AdamW, rate_at
+from lab.lora.adamw import AdamW
 from lab.lora.adapter import Adapter, Factors
-from lab.lora.batches import Rows, Tokenized, batches, in_rows
-from lab.lora.trained import Ended, Steps, Trained, TrainingData, TrainSettings, TrainStep
+from lab.lora.batches import Tokenized, in_rows
+from lab.lora.trained import Steps, Trained, TrainingData, TrainSettings
+from lab.lora.training_loop import Pauses, TrainingLoop
+from lab.lora.training_loop import Steps as Works
 from lab.lora.training_pass import HEAD_ROWS, TrainingPass
 
-PAUSE_MS = 30.0
 AGREES = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
 """Relative difference (2-norm) of logits up to which two ways through a model count as the same."""
 CHECKED = 16
 """Tokens with which the model as a whole is compared."""
 
-Pauses = Generator[None, None, None]
 
-
-class Training:
+class Training(TrainingLoop):
     """One training. `steps()` does the work; `trained()` says at any time what is kept, also after a stop.
 
     Args:
@@ -45,19 +43,14 @@ class Training:
 
     def __init__(self, model: nn.Module, adapter: Adapter, data: TrainingData, settings: TrainSettings) -> None:
         _check(data, adapter.base.vocabulary)
-        self._adapter, self._data, self._settings = adapter, data, settings
-        self._pass = TrainingPass(model, adapter)
+        super().__init__(TrainingPass(model, adapter), settings)
+        self._adapter, self._data = adapter, data
         self._device = self._pass.values.device
         self._optimizer = AdamW(self._pass.values, weight_decay=settings.weight_decay)
         self._tree = True
         self._sound = self._pass.values.clone()
-        self._done = 0
         self._least = math.inf  # of the held-out losses so far, the base's among them
         self._best: tuple[int, float, Tensor] | None = None  # of those after a step: which, its loss, the factors
-        self._before: float | None = None
-        self._loss: float | None = None
-        self._ended: Ended = "stopped"
-        self._spent, self._resumed = 0.0, 0.0
 
     def steps(self) -> Steps:
         """The training itself, pausing between two layers once a slice has lasted 30 ms.
@@ -65,17 +58,7 @@ class Training:
         Raises:
             ModelError: the model's own logits differ from those that training would see.
         """
-        work = self._work()
-        self._resumed = perf_counter()
-        for step in work:
-            now = perf_counter()
-            if step is None and (now - self._resumed) * 1e3 < PAUSE_MS:
-                continue
-            self._spent += now - self._resumed
-            self._resumed = now
-            yield step
-            self._resumed = perf_counter()
-        self._spent += perf_counter() - self._resumed
+        yield from self._timed(self._work())
         return self.trained()
 
     def trained(self) -> Trained:
@@ -106,79 +89,36 @@ class Training:
             seconds=self._spent,
         )
 
-    def _work(self) -> Generator[TrainStep | None, None, None]:
-        settings, train = self._settings, self._data.train
+    def _work(self) -> Works:
         yield from self._choose_way()
-        held_out = in_rows(self._data.held_out, self._device, tree=self._tree)
-        if held_out:
-            self._before = yield from self._measure(held_out)
-            best = self._keep_best(self._before)
-            yield TrainStep(0, settings.steps, None, self._before, 0.0, 0.0, 0, 0, 0.0, best)
-        order = batches(len(train), settings.batch, settings.seed)
-        for step in range(1, settings.steps + 1):
-            began = self._now()
-            rows = in_rows([train[i] for i in next(order)], self._device, tree=self._tree)
-            loss = yield from self._gradient(rows)
-            norm = float(self._pass.gradient.norm())
-            rate = rate_at(step, peak=settings.learning_rate, warmup=settings.warmup, steps=settings.steps)
-            self._loss, sound = loss, math.isfinite(loss) and math.isfinite(norm)
-            if sound:
-                self._update(norm, rate)
-            ms = (self._now() - began) * 1e3
-            measured = None
-            if sound and held_out and (step % settings.measure_every == 0 or step == settings.steps):
-                measured = yield from self._measure(held_out)
-                sound = math.isfinite(measured)
-            best = measured is not None and self._keep_best(measured)
-            tokens, labels = sum(r.tokens for r in rows), sum(len(r.targets) for r in rows)
-            yield TrainStep(step, settings.steps, loss, measured, rate, norm, tokens, labels, ms, best)
-            if not sound:
-                self._ended = "not_finite"
-                return
-        self._ended = "steps"
+        train = self._data.train
+        yield from self._take_steps(
+            len(train),
+            lambda chosen: in_rows([train[i] for i in chosen], self._device, tree=self._tree),
+            in_rows(self._data.held_out, self._device, tree=self._tree),
+        )
 
-    def _gradient(self, rows: Sequence[Rows]) -> Generator[None, None, float]:
-        """The mean loss of a batch, and its gradient in the pass."""
+    def _forget(self) -> None:
         self._pass.gradient.zero_()
-        labels = sum(len(part.targets) for part in rows)
-        total = torch.zeros((), device=self._device)
-        for part in rows:
-            states, kept = yield from self._pass.forward(part, learn=True)
-            loss, slope = yield from self._pass.loss(states, part.targets, of=labels, learn=True)
-            if slope is not None:
-                yield from self._pass.backward(part, kept, slope)
-            total += loss
-        return float(total)
 
-    def _update(self, norm: float, rate: float) -> None:
-        longest, gradient = self._settings.max_gradient_norm, self._pass.gradient
+    def _norm(self) -> Generator[None, None, float]:
+        yield
+        return float(self._pass.gradient.norm())
+
+    def _update(self, factor: float, rate: float) -> Pauses:
+        yield  # none between the step and its count
         with torch.no_grad():
             self._sound.copy_(self._pass.values)  # their loss was finite; should the next not be, these are left
-            if longest is not None:
-                gradient.mul_(min(1.0, longest / (norm + 1e-6)))
-            self._optimizer.step(gradient, rate)
-        self._done += 1
+            self._optimizer.step(self._pass.gradient.mul_(factor), rate)
 
-    def _measure(self, rows: Sequence[Rows]) -> Generator[None, None, float]:
-        """The mean loss of the held-out examples."""
-        labels = sum(len(part.targets) for part in rows)
-        total = torch.zeros((), device=self._device)
-        for part in rows:
-            states, _ = yield from self._pass.forward(part, learn=False)
-            loss, _ = yield from self._pass.loss(states, part.targets, of=labels, learn=False)
-            total += loss
-        return float(total)
-
-    def _keep_best(self, loss: float) -> bool:
+    def _keep_best(self, loss: float) -> Generator[None, None, bool]:
+        yield
         if not math.isfinite(loss):
             return False
         if self._done and (self._best is None or loss < self._best[1]):
             self._best = self._done, loss, self._pass.values.clone()
         least, self._least = self._least, min(loss, self._least)
         return loss < least
-
-    def _now(self) -> float:
-        return self._spent + perf_counter() - self._resumed
 
     def _choose_way(self) -> Pauses:
         """Trees if the model takes them, else padded rows; and the plain model as the judge of both."""

@@ -1,4 +1,4 @@
-"""What recovery trains: kept weights side by side, the matrices they are written to, the way through the model."""
+"""What recovery trains: whole matrices whose pruned weights get no gradient, and the way through the model."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lab.errors import BadInput, shown
+from lab.lora.adamw import AdamW
 from lab.lora.training_pass import TrainingPass
 from lab.models.linear import decoder_layers, linear_module, out_in
 from lab.models.shell import make_shell
@@ -18,39 +19,51 @@ from lab.models.shell import make_shell
 class MaskedMatrix:
     """One matrix in training.
 
+    The optimizer sees it whole: a gradient of 0 leaves both means of a pruned weight 0, and 0 less a step of 0, decayed
+    or not, is 0. That is one pass over memory that lies in order, where gathering the kept weights takes several.
+
     Args:
         module: of a shell; its weight is replaced by one of its own.
         mask: (out, in) bool, True where a weight is kept.
 
     Attributes:
-        kept: (kept,) fp32: the kept weights in the order of the weight's own layout; the optimizer changes them in
-            place, `write` puts them into the matrix.
-        gradient: (kept,) fp32: theirs, once `collect` has gathered it.
+        weight: in the model's dtype and layout; the optimizer's own is fp32.
+        kept: how many weights the mask keeps.
     """
 
-    def __init__(self, module: nn.Module, mask: Tensor) -> None:
+    def __init__(self, module: nn.Module, mask: Tensor, weight_decay: float) -> None:
         weight: Any = module.weight
         self._mask = (mask.t() if type(module).__name__ == "Conv1D" else mask).contiguous().to(weight.device)
+        self.kept = int(self._mask.sum())
         self.weight = nn.Parameter(weight.detach().clone(), requires_grad=True)
         module.weight = self.weight
-        self.kept = self.weight.detach()[self._mask].float()
-        self.gradient = torch.zeros(0)
+        self._values = self.weight.detach().float()  # of an fp32 model the weight itself
+        self._optimizer = AdamW(self._values, weight_decay=weight_decay)
+        self._best: Tensor | None = None
 
-    def collect(self) -> Tensor:
-        """Gather the gradient of the kept weights, zeros where none came, and let the matrix's own go."""
-        grad = self.weight.grad
-        self.gradient = torch.zeros_like(self.kept) if grad is None else grad[self._mask].float()
+    def mask_gradient(self) -> float:
+        """Make the gradient of pruned weights 0; the sum of the squares of the others. Must run without gradients."""
+        if self.weight.grad is None:
+            return 0.0
+        self.weight.grad.mul_(self._mask)
+        return float(torch.linalg.vector_norm(self.weight.grad, dtype=torch.float32)) ** 2
+
+    def step(self, factor: float, rate: float) -> None:
+        """A step down the masked gradient times `factor`; the gradient is let go. Must run without gradients."""
+        grad = torch.zeros_like(self.weight) if self.weight.grad is None else self.weight.grad
         self.weight.grad = None
-        return self.gradient
+        self._optimizer.step(grad.float().mul_(factor), rate)
+        if self._values.dtype != self.weight.dtype:
+            self.weight.copy_(self._values)
 
-    def write(self) -> None:
-        """Put the kept weights where the mask keeps them. Must run without gradients."""
-        self.weight.masked_scatter_(self._mask, self.kept.to(self.weight.dtype))
+    def keep(self) -> None:
+        """What there is now is the best so far."""
+        self._best = self.weight.detach().clone()
 
-    def filled(self, kept: Tensor) -> nn.Parameter:
-        """A weight of its own with these kept weights, and zeros."""
-        values = torch.zeros_like(self.weight).masked_scatter_(self._mask, kept.to(self.weight.dtype))
-        return nn.Parameter(values, requires_grad=False)
+    @property
+    def best(self) -> Tensor:
+        """The best so far, or what it was before the first; later steps do not change it."""
+        return self.weight.detach().clone() if self._best is None else self._best
 
 
 class RecoveryPass(TrainingPass):
@@ -63,6 +76,7 @@ class RecoveryPass(TrainingPass):
 
     Attributes:
         matrices: in the order of the layers; there once `taking` has ended.
+        device: of the model.
 
     Raises:
         BadInput, ModelError: see `lab.pruning.recovery.Recovery`.
@@ -74,10 +88,10 @@ class RecoveryPass(TrainingPass):
         self._shell.train(False)
         prefix, stack = decoder_layers(self._shell)
         self._layers = list(stack)
-        self._device = next(self._shell.parameters()).device
+        self.device = self._device = next(self._shell.parameters()).device
         self._base = getattr(self._shell, "base_model", self._shell)
         wanted = _wanted(len(self._layers), layers)
-        self._masks: list[tuple[str, Tensor, int]] = []
+        self._masks: list[tuple[str, Tensor]] = []
         self._trained: list[str] = []
         self.matrices: list[MaskedMatrix] = []
         self.lowest = len(self._layers)
@@ -85,34 +99,34 @@ class RecoveryPass(TrainingPass):
             inside = name.startswith(f"{prefix}.")
             index = int(name.removeprefix(f"{prefix}.").partition(".")[0]) if inside else -1
             if index in wanted:
-                self._masks.append((name, mask, index))
+                self._masks.append((name, mask))
                 self.lowest = min(self.lowest, index)
         if not self._masks:
             raise BadInput(
                 "There is nothing to train: no mask lies in the chosen decoder layers.", remedy="Choose more layers."
             )
 
-    def taking(self) -> Generator[None, None, None]:
+    def taking(self, weight_decay: float) -> Generator[None, None, None]:
         """Check the masks and copy what is trained, a matrix at a time.
 
         Raises:
             NotFound: a name that is no linear module.
             BadInput: a mask that does not fit its matrix or its zeros.
         """
-        for name, mask, _ in self._masks:
+        for name, mask in self._masks:
             module = linear_module(self._shell, name)
             _check_mask(name, out_in(module), mask)
             yield
             self._trained.append(name)
-            self.matrices.append(MaskedMatrix(module, mask))
+            self.matrices.append(MaskedMatrix(module, mask, weight_decay))
             yield
 
     def gradient_norm(self) -> Generator[None, None, float]:
-        """The 2-norm over all kept weights, whose gradients are collected for it, a matrix at a time."""
+        """The 2-norm over all kept weights, whose gradients are masked for it, a matrix at a time."""
         total = 0.0
         for one in self.matrices:
             with torch.no_grad():
-                total += float(one.collect().square().sum(dtype=torch.float64))
+                total += one.mask_gradient()
             yield
         return math.sqrt(total)
 
@@ -121,12 +135,11 @@ class RecoveryPass(TrainingPass):
         for one in self.matrices:
             one.weight.grad = None
 
-    def shell_with(self, kept: Sequence[Tensor]) -> Generator[None, None, nn.Module]:
-        """A shell with these kept weights in matrices of its own, a matrix at a time."""
+    def best_shell(self) -> Generator[None, None, nn.Module]:
+        """A shell with the best weights so far in matrices of its own, a matrix at a time."""
         shell = make_shell(self._shell)
-        for name, matrix, values in zip(self._trained, self.matrices, kept, strict=True):
-            with torch.no_grad():
-                linear_module(shell, name).weight = matrix.filled(values)
+        for name, matrix in zip(self._trained, self.matrices, strict=True):
+            linear_module(shell, name).weight = nn.Parameter(matrix.best, requires_grad=False)
             yield
         return shell
 
@@ -158,7 +171,7 @@ def _check_mask(name: str, weight: Tensor, mask: Tensor) -> None:
             f"{name}: a mask of {tuple(mask.shape)} {mask.dtype} does not fit a weight of {tuple(weight.shape)}.",
             remedy="Give (out, in) truth values, True where a weight is kept.",
         )
-    alive = int((weight[~mask.to(weight.device)] != 0).sum())
+    alive = int((weight != 0).logical_and_(~mask.to(weight.device)).sum())
     if alive:
         raise BadInput(
             f"{name}: {alive:,} weights that the mask prunes are not 0.", remedy="Give the pruned model and its masks."

@@ -289,9 +289,9 @@ def test_a_loss_that_is_no_number_is_told(llama: LoadedModel, monkeypatch: pytes
 def test_time_that_is_over_ends_a_training_with_what_it_has(
     llama: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lab.experiments.lora import learn as module
+    from lab.experiments.compared import ending
 
-    monkeypatch.setattr(module, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(ending, "MOST_SECONDS", 0.0)
     run = learn(llama, steps=500)
     (trained,) = run.of(Trained)
     assert (trained.steps, trained.stopped) == (1, "0 minutes were over")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,20 +13,22 @@ from torch import Tensor, nn
 from lab.errors import BadInput
 from lab.lora.adamw import rate_at
 from lab.lora.batches import batches
-from lab.models.linear import linear_module
+from lab.models.linear import linear_module, out_in
 from lab.models.shell import make_shell
-from lab.pruning import recovery_pass
+from lab.pruning import recovery, recovery_pass
 from lab.pruning.magnitude import Magnitude
 from lab.pruning.pattern import Pattern
-from lab.pruning.recovery import Recovery, RecoverySettings, recover
+from lab.pruning.recovery import Recovered, Recovery, RecoverySettings, recover
 from lab.pruning.whole_model import WholeModel, prune_model
+from lab.steps import finished
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel
 
 Tiny = Callable[..., "LoadedModel"]
+LONGEST = 1.0
 SETTINGS = RecoverySettings(
-    steps=6, learning_rate=3e-3, warmup=2, batch=2, weight_decay=0.1, measure_every=2, longest_gradient=1.0
+    steps=6, learning_rate=3e-3, warmup=2, batch=2, weight_decay=0.1, measure_every=2, max_gradient_norm=LONGEST
 )
 WINDOWS = [[(7 * i + 3 * j) % 60 + 4 for j in range(12)] for i in range(6)]
 HELD = [[(5 * i + 3 * j) % 60 + 4 for j in range(12)] for i in range(2)]
@@ -75,7 +78,7 @@ def plain_losses(whole: WholeModel, *, sign: float = 1.0, masked: bool = True) -
         norm = float(torch.stack([own.grad.norm() for own, _ in trained if own.grad is not None]).norm())
         for own, _ in trained:
             if own.grad is not None:
-                own.grad *= min(1.0, SETTINGS.longest_gradient / (norm + 1e-6))
+                own.grad *= min(1.0, LONGEST / (norm + 1e-6))
         for group in optimizer.param_groups:
             group["lr"] = rate_at(step, peak=SETTINGS.learning_rate, warmup=SETTINGS.warmup, steps=SETTINGS.steps)
         optimizer.step()
@@ -114,14 +117,12 @@ def test_pruned_weights_are_zero_after_every_step(tiny: Tiny, kind: str, dtype: 
     assert seen == SETTINGS.steps
 
 
-def test_a_write_that_revives_is_seen(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = recovery_pass.MaskedMatrix.write
+def test_gradients_that_are_not_masked_are_seen(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unmasked(self: recovery_pass.MaskedMatrix) -> float:
+        assert self.weight.grad is not None
+        return float(self.weight.grad.norm()) ** 2
 
-    def wrong(self: recovery_pass.MaskedMatrix) -> None:
-        right(self)
-        self.weight.add_(0.05)
-
-    monkeypatch.setattr(recovery_pass.MaskedMatrix, "write", wrong)
+    monkeypatch.setattr(recovery_pass.MaskedMatrix, "mask_gradient", unmasked)
     with pytest.raises(AssertionError):
         test_pruned_weights_are_zero_after_every_step(tiny, "llama", "float32")
 
@@ -146,10 +147,74 @@ def test_stopping_keeps_the_best_so_far(tiny: Tiny) -> None:
     assert whole_run.steps == SETTINGS.steps
 
 
-def recovered(run: Recovery) -> Any:
-    from lab.steps import finished
-
+def recovered(run: Recovery) -> Recovered:
     return finished(run.recovering())
+
+
+def test_stopped_while_it_keeps_the_best_it_keeps_the_whole_of_it(tiny: Tiny) -> None:
+    whole = pruned(tiny("llama"))
+    one = replace(SETTINGS, steps=1, warmup=0)
+    wanted = recover(whole.shell, whole.masks(), WINDOWS, HELD, one)
+    assert wanted.step == 1
+    run = Recovery(whole.shell, whole.masks(), WINDOWS, HELD, one)
+    work = run._work()
+    next(step for step in work if step is not None)
+    first = run._pass.matrices[0]
+    before = first.best
+    while torch.equal(first.best, before):
+        next(work)
+    last = run._pass.matrices[-1]
+    assert not torch.equal(last.best, last.weight)  # it is in the middle of it
+    work.close()
+    found = recovered(run)
+    assert found.step == 1
+    for name in whole.masks():
+        assert torch.equal(out_in(linear_module(found.shell, name)), out_in(linear_module(wanted.shell, name)))
+
+
+def test_what_is_kept_does_not_change_with_later_steps(tiny: Tiny) -> None:
+    whole = pruned(tiny("llama"))
+    run = Recovery(whole.shell, whole.masks(), WINDOWS, HELD, SETTINGS)
+    work = run.steps()
+    next(step for step in work if step is not None and step.step == 2)
+    shell = recovered(run).shell
+    name = next(iter(whole.masks()))
+    before = out_in(linear_module(shell, name)).clone()
+    finished(work)
+    assert torch.equal(out_in(linear_module(shell, name)), before)
+    assert not torch.equal(out_in(linear_module(recovered(run).shell, name)), before)
+
+
+def test_windows_of_one_length_go_together_and_count_alike(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = pruned(tiny("llama"))
+    windows = [*WINDOWS, WINDOWS[0][:7], WINDOWS[1][:5]]
+
+    def losses(tokens: int) -> list[float | None]:
+        monkeypatch.setattr(recovery, "PASS_TOKENS", tokens)
+        settings = replace(SETTINGS, batch=4)
+        return [step.loss for step in steps_of(Recovery(whole.shell, whole.masks(), windows, HELD, settings))][1:]
+
+    assert [rows.tokens for rows in recovery._rows(windows, torch.device("cpu"))] == [66, 6, 4]
+    assert losses(1) == pytest.approx(losses(256), rel=1e-5)
+
+
+@pytest.mark.parametrize(("layers", "words"), [((0, 9), "no decoder layer 9"), ((), "No decoder layer was chosen")])
+def test_layers_that_are_not_there_are_refused(tiny: Tiny, layers: tuple[int, ...], words: str) -> None:
+    whole = pruned(tiny("llama"))
+    with pytest.raises(BadInput, match=words) as refused:
+        Recovery(whole.shell, whole.masks(), WINDOWS, HELD, replace(SETTINGS, layers=layers))
+    assert refused.value.remedy == "Choose some of 0 to 1."
+
+
+def test_only_the_chosen_layers_are_trained(tiny: Tiny) -> None:
+    whole = pruned(tiny("llama"))
+    found = recover(whole.shell, whole.masks(), WINDOWS, HELD, replace(SETTINGS, layers=(1,)))
+    same = {
+        name: torch.equal(out_in(linear_module(found.shell, name)), out_in(linear_module(whole.shell, name)))
+        for name in whole.masks()
+    }
+    assert found.step > 0
+    assert all(is_same is (".0." in name) for name, is_same in same.items())
 
 
 def test_masks_that_do_not_fit_are_refused(tiny: Tiny) -> None:
@@ -162,7 +227,19 @@ def test_masks_that_do_not_fit_are_refused(tiny: Tiny) -> None:
         Recovery(whole.shell, {}, WINDOWS, HELD, SETTINGS)
 
 
-@pytest.mark.parametrize("given", [{"learning_rate": "1"}, {"steps": True}, {"weight_decay": True}, {"batch": 0.5}])
-def test_settings_of_another_kind_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="out of bounds"):
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"learning_rate": "1"}, "learning rate '1'"),
+        ({"steps": True}, "steps True"),
+        ({"weight_decay": True}, "weight decay True"),
+        ({"batch": 0.5}, "batch 0.5"),
+        ({"layers": (-1,)}, "are no decoder layers"),
+        ({"layers": (0, "1")}, "are no decoder layers"),
+        ({"layers": (True,)}, "are no decoder layers"),
+        ({"layers": 3}, "are no decoder layers"),
+    ],
+)
+def test_settings_of_another_kind_are_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
         RecoverySettings(**given)

@@ -13,8 +13,10 @@ import torch
 from experiment_runs import Ran, run_experiment
 
 from lab.errors import BadInput, NotFound, Unavailable
-from lab.events.pruning import MaskMade
+from lab.events import Proof
+from lab.events.pruning import MaskMade, Recovered, RecoveryStep
 from lab.experiments.base import RunContext
+from lab.experiments.compared import ending
 from lab.experiments.pruning.inspections import INSPECTIONS, READS_WEIGHTS, WorkedExampleQuestion, inspect
 from lab.experiments.pruning.params import PruningParams
 from lab.experiments.pruning.run import make_runner
@@ -115,3 +117,54 @@ def test_questions_without_a_model_or_a_name_are_refused_in_words(tiny: Tiny) ->
 def test_answers_are_small(ran: Ran) -> None:
     for name in INSPECTIONS:
         assert len(json.dumps(ran.ask(name), default=str)) < 256 * 1024
+
+
+def fine_tuning(loaded: LoadedModel, steps: int) -> tuple[RunContext, Any]:
+    """A fine-tune after its second step."""
+    context = RunContext(model=loaded)
+    params = PruningParams(
+        task="recover", method="magnitude", steps=steps, calibration_tokens=64, heldout_tokens=32, learning_rate=1e-3
+    )
+    running = make_runner().run(context, params)
+    for event in running:
+        if isinstance(event, RecoveryStep) and event.step == 2:
+            return context, running
+    raise AssertionError("the training ended early")
+
+
+def ask_enough(context: RunContext | None, loaded: LoadedModel) -> dict[str, Any]:
+    return inspect(context, loaded.facts, "enough", INSPECTIONS["enough"]())
+
+
+def test_enough_ends_the_fine_tune_and_the_run_goes_on_with_the_best(tiny: Tiny) -> None:
+    loaded = tiny("llama")
+    context, running = fine_tuning(loaded, 16)  # measured every second step
+    assert ask_enough(context, loaded) == {"training": True}
+    rest = list(running)
+    (done,) = [event for event in rest if isinstance(event, Recovered)]
+    assert (done.stopped, done.best_step, done.revived) == ("stopped", 2, 0)
+    assert done.recovered.perplexity is not None
+    assert done.pruned.perplexity is not None
+    assert done.recovered.perplexity < done.pruned.perplexity
+    assert not [event for event in rest if isinstance(event, RecoveryStep)]
+    (proof,) = [event for event in rest if isinstance(event, Proof)]
+    assert proof.verdict == "equal"
+    assert proof.detail["fine_tuned_steps"] == 2
+    assert ask_enough(context, loaded) == {"training": False}
+
+
+def test_a_fine_tune_that_is_closed_no_longer_goes_on(tiny: Tiny) -> None:
+    loaded = tiny("llama")
+    context, running = fine_tuning(loaded, 500)
+    running.close()
+    assert ask_enough(context, loaded) == {"training": False}
+    with pytest.raises(Unavailable, match="no training"):
+        ask_enough(RunContext(model=loaded), loaded)
+
+
+def test_time_that_is_over_ends_a_fine_tune_with_what_it_has(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "MOST_SECONDS", 0.0)
+    params = PruningParams(task="recover", method="magnitude", steps=500, calibration_tokens=64, heldout_tokens=32)
+    run = run_experiment(make_runner(), tiny("llama"), params)
+    assert [step.step for step in run.of(RecoveryStep)] == [0, 1]
+    assert [done.stopped for done in run.of(Recovered)] == ["0 minutes were over"]

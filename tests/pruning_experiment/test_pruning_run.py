@@ -135,6 +135,7 @@ def test_recovery_keeps_zeros_zero(tiny: Tiny, method: str) -> None:
     done: Recovered = of(events, Recovered)[0]
     assert done.revived == 0
     assert done.sparsity_after >= done.sparsity_before == pytest.approx(0.5, abs=0.01)
+    assert done.stopped == ""
     assert proof(events).detail["fine_tuned_steps"] == 3
     assert proof(events).verdict == "equal", proof(events)
 

@@ -122,12 +122,12 @@ def test_enough_is_offered_while_it_trains_and_asked_of_the_run() -> None:
     page.run(upto, live=True)
     section = page.views.section("TrainingSection")
     assert isinstance(section, TrainingSection)
-    send(section._actions, type="action", id="enough")
+    send(section._enough.widget, type="action", id="enough")
     assert ("enough", {}, True) in page.asked
     page.views.render(live=True)
     assert "ends after this step" in page.text()
     page.run(list(train_run()))
-    assert page.views.section("TrainingSection")._actions.state["actions"] == []  # type: ignore[attr-defined]
+    assert section._enough.widget.state["actions"] == []
 
 
 def test_the_data_names_its_splits() -> None:

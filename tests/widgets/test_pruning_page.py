@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 from folding import events_of, names_in
-from pages import drawn, fold_all, walk
+from pages import drawn, fold_all, send, walk
 from pruning_answers import EXAMPLE
 from pruning_sim import ends, errors, masks_run, setting, started, stored, whole_model
 from pruning_sim_runs import curve_run, recover_run, savings_run, words_run
 from words_sim import HOSTILE
 
 from lab.events import Event, Recording
-from lab.events.pruning import CurvePoint, LayersPruned, PrunedCoverage, SparseGptReplay, SparsityCell
+from lab.events.pruning import CurvePoint, LayersPruned, PrunedCoverage, RecoveryStep, SparseGptReplay, SparsityCell
 from lab.experiments.pruning.params import PRESETS, PruningParams
 from widgets.experiment import Desk, build_views
 from widgets.pruning.coverage_section import parts
@@ -30,7 +30,7 @@ from widgets.pruning.example_section import ExampleSection, checked, told
 from widgets.pruning.lesson import sections as lesson_sections
 from widgets.pruning.map_section import MapSection
 from widgets.pruning.poster import body
-from widgets.pruning.recovery_section import regained
+from widgets.pruning.recovery_section import RecoverySection, best_words, regained
 from widgets.pruning.savings_section import SavingsSection, savings_verdict
 from widgets.pruning.state import PruningState
 from widgets.pruning.storage_section import form_rows, stored_verdict
@@ -52,7 +52,7 @@ class Page:
         self.asked: list[tuple[str, dict[str, Any]]] = []
 
         def ask(name: str, params: dict[str, Any], reply: Callable[..., None], *, of_run: bool) -> None:
-            assert not of_run
+            assert of_run is (name == "enough")
             self.asked.append((name, params))
             found = (answers or {}).get(name)
             reply(found, "" if found is not None else "This was never asked while the run was recorded.")
@@ -226,11 +226,51 @@ def test_recovery_tells_what_came_back_and_a_revived_zero() -> None:
     assert "Training won back 50.0 % of the loss" in good.text()
     bad = Page().run(list(recover_run(revived=3)))
     assert "3 pruned weights are no longer 0." in bad.text()
-    stopped = Page().run(list(recover_run(end="stopped", upto=6)))
-    assert "Stopped: the best so far is kept." in stopped.text()
+    ended = Page().run(list(recover_run(stopped="stopped", upto=6)))
+    assert "Ended early: stopped. The best so far was kept." in ended.text()
+    assert "Ended early" not in good.text()
     state = fold_all(PruningState, recover_run())
     assert state.recovered is not None
     assert regained(replace(state.recovered, pruned=replace(state.recovered.pruned, kl=0.0))) is None
+
+
+def test_a_stopped_fine_tune_says_what_its_best_step_had_reached() -> None:
+    stopped = Page().run(list(recover_run(end="stopped", upto=9))).text()
+    loss = 4.1 - 0.6 * (1 - math.exp(-1))
+    assert (
+        f"The best so far, after step 8: {loss:.2f} nats a held-out token, perplexity {math.exp(loss):.1f}; " in stopped
+    )
+    assert f"{math.exp(4.1):.1f} before the fine-tune." in stopped
+    at_once = Page().run(list(recover_run(end="stopped", upto=0))).text()
+    assert f"No step was better than none so far: held-out perplexity {math.exp(4.1):.1f}." in at_once
+    assert "The best so far, after" not in at_once
+    never = [e for e in recover_run(end="stopped") if not isinstance(e, RecoveryStep)]
+    assert best_words([]) == ""
+    assert "The run ended before the training did" in Page().run(never).text()
+
+
+def test_a_fine_tune_can_be_ended_with_the_best_so_far() -> None:
+    page = Page({"enough": {"training": True}})
+    events = list(recover_run(upto=6))
+    page.run(events[: max(i for i, e in enumerate(events) if isinstance(e, RecoveryStep)) + 1], live=True)
+    section = page.views.section("RecoverySection")
+    assert isinstance(section, RecoverySection)
+    figures = {f["id"]: f for f in section._figures.state["figures"]}
+    assert figures["perplexity"]["note"] == f"after step 4; {math.exp(4.1):.1f} before"
+    assert figures["step_ms"]["unit"] == "ms a step"
+    send(section._enough.widget, type="action", id="enough")
+    assert ("enough", {}) in page.asked
+    page.views.render(live=True)
+    assert "ends after this step" in page.text()
+    page.run(events)
+    assert section._enough.widget.state["actions"] == []
+    assert "ends after this step" not in page.text()
+
+
+def test_a_loss_that_no_number_can_hold_has_no_perplexity() -> None:
+    events = [replace(e, heldout_loss=1e4) if isinstance(e, RecoveryStep) else e for e in recover_run(end="stopped")]
+    page = Page().run(events)
+    assert "perplexity n/a" in page.text()
 
 
 def test_a_replay_whose_arrays_do_not_fit_is_refused_in_words() -> None:

@@ -10,16 +10,20 @@ from lab.events.evaluation import Divergence
 from lab.events.pruning import Recovered, RecoveryStep
 from widgets.bar_table import Bar, BarRow, BarTable, Column, Line
 from widgets.data_table import DataTable
+from widgets.enough import Enough
 from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
-from widgets.format import format_ms, format_number
+from widgets.format import format_number
 from widgets.loss_plot import LEGEND, LossPlot
 from widgets.numbers import number, percent
 from widgets.pruning.state import PruningState
 from widgets.section import Section, heading, section, sections
 from widgets.shown import show_if
 from widgets.text import Words
+from widgets.training_steps import best_of, ended_early, rounded, so_far, step_figure, step_table
 from widgets.verdict import Verdict
+
+NAME, TOKENS, KEPT = "recovery_steps", "tokens", "those weights are kept"
 
 
 class RecoverySection(Section[PruningState]):
@@ -28,6 +32,7 @@ class RecoverySection(Section[PruningState]):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self._verdict = Verdict()
+        self._enough = Enough(desk, "The run goes on with the weights of the ring: before and after, proof.")
         self._figures = FigureRow()
         self._plot = LossPlot("Loss of the fine-tune")
         self._legend = Words(css_class="lab-caption")
@@ -41,19 +46,23 @@ class RecoverySection(Section[PruningState]):
             self._caption,
         )
         self.widget = sections(
-            section(self._verdict, self._figures, self._plot, self._legend, self._table), self._after
+            section(self._verdict, self._enough.widget, self._figures, self._plot, self._legend, self._table),
+            self._after,
         )
+
+    def reset(self) -> None:
+        self._enough.reset()
 
     def render(self, state: PruningState, upto: int, *, live: bool) -> None:
         steps, done = state.recovery[: upto + 1], state.recovered
-        self._verdict.show(*recovery_verdict(state, live=live))
-        self._figures.show(recovery_figures(done))
-        planned = int(state.param("steps", 1)) if state.end is None else 1
-        self._plot.show(steps, max(planned, steps[-1].steps if steps and live else 1))
-        took = sum(s.ms for s in state.recovery if math.isfinite(s.ms))
-        self._legend.say(
-            ("p", f"MEASURED. {_so_far(steps)} {format_ms(took)} of computing." if steps else "No step yet.")
-        )
+        going = live and state.end is None and done is None
+        tone, text, *notes = recovery_verdict(state, live=live)
+        self._verdict.show(tone, text, *notes, self._enough.told if going else "")
+        self._enough.offer(going=going and any(s.step > 0 for s in state.recovery))
+        self._figures.show(recovery_figures(done, steps))
+        planned = int(state.param("steps", 1)) if state.end is None and done is None else 1
+        self._plot.show(steps, max(planned, steps[-1].steps if steps and going else 1))
+        self._legend.say(("p", f"MEASURED. {so_far(steps, TOKENS, KEPT)}" if steps else "No step yet."))
         show_if(done, self._after)
         if done:
             dense = done.pruned.dense_perplexity
@@ -64,24 +73,22 @@ class RecoverySection(Section[PruningState]):
             )
             self._caption.say(("p", _caption(done)))
         if not live:
-            self._table.show(recovery_table(state.recovery))
+            self._table.show(step_table(NAME, state.recovery, TOKENS))
 
     def tables(self, state: PruningState) -> Sequence[Table]:
-        return (recovery_table(state.recovery), after_table(state.recovered))
+        return (step_table(NAME, state.recovery, TOKENS), after_table(state.recovered))
 
 
 def recovery_verdict(state: PruningState, *, live: bool) -> tuple[str, str, str, str]:
     """Tone, heading and notes: how much of the loss came back, and whether zeros stayed zero."""
     done = state.recovered
-    revived = done.revived if done else 0
-    zeros = f"{revived:,} pruned weights are no longer 0." if revived else ""
     if done is None:
         if live and state.end is None:
-            return "pending", "Can training repair it? The mask is held, the kept weights move.", zeros, ""
-        return "none", "The run ended before it was measured.", zeros, ""
-    if revived:
-        return "bad", f"The mask did not hold: {zeros}", "", ""
-    stopped = "Stopped: the best so far is kept." if done.stopped else ""
+            return "pending", "Can training repair it? The mask is held, the kept weights move.", "", ""
+        return "none", "The run ended before the training did", best_words(state.recovery), ""
+    if done.revived:
+        return "bad", f"The mask did not hold: {done.revived:,} pruned weights are no longer 0.", "", ""
+    stopped = ended_early(done.stopped)
     held = f"All pruned weights are still 0: sparsity {percent(done.sparsity_after)} before and after."
     back = regained(done)
     if back is None:
@@ -91,25 +98,31 @@ def recovery_verdict(state: PruningState, *, live: bool) -> tuple[str, str, str,
     return "even" if back > -0.02 else "bad", "Training won nothing back", held, stopped
 
 
+def best_words(steps: Sequence[RecoveryStep]) -> str:
+    """What a training that never came to its end had reached; "" where nothing was measured."""
+    best, first = best_of(steps), next((s.heldout_loss for s in steps if s.heldout_loss is not None), None)
+    if best is None or best.heldout_loss is None:
+        return ""
+    if best.step == 0:
+        return f"No step was better than none so far: held-out perplexity {_ppl(_perplexity(first))}."
+    return (
+        f"The best so far, after step {best.step}: {format_number(best.heldout_loss)} nats a held-out token, "
+        f"perplexity {_ppl(_perplexity(best.heldout_loss))}; {_ppl(_perplexity(first))} before the fine-tune."
+    )
+
+
 def regained(done: Recovered) -> float | None:
     """Share of KL(dense ‖ pruned) that the training took away."""
     before, after = done.pruned.kl, done.recovered.kl
     return 1 - after / before if before > 0 and math.isfinite(before) and math.isfinite(after) else None
 
 
-def recovery_figures(done: Recovered | None) -> list[dict[str, Any]]:
-    """Perplexity, divergence and zeros."""
+def recovery_figures(done: Recovered | None, steps: Sequence[RecoveryStep]) -> list[dict[str, Any]]:
+    """Perplexity, divergence, zeros and the time of a step; before the end, the best step's perplexity."""
     before, after = (done.pruned, done.recovered) if done else (None, None)
     revived = done.revived if done else 0
     return [
-        {
-            "id": "perplexity",
-            "value": format_number(after.perplexity) if after and after.perplexity is not None else "",
-            "unit": "perplexity after",
-            "badge": "MEASURED",
-            "note": f"{_ppl(before.perplexity)} before, {_ppl(before.dense_perplexity)} dense" if before else "",
-            "title": "exp of the mean of −log p of the held-out text's own tokens.",
-        },
+        _perplexity_after(done) if done else _perplexity_so_far(steps),
         {
             "id": "kl",
             "value": format_number(after.kl) if after else "",
@@ -126,19 +139,42 @@ def recovery_figures(done: Recovered | None) -> list[dict[str, Any]]:
             "note": "counted at the end; it must be 0",
             "title": "Pruned weights that are no longer exactly 0.",
         },
+        step_figure(steps, sum(s.ms for s in steps if math.isfinite(s.ms)) if done else None),
     ]
+
+
+def _perplexity_after(done: Recovered) -> dict[str, Any]:
+    before, after = done.pruned, done.recovered
+    return {
+        "id": "perplexity",
+        "value": format_number(after.perplexity) if after.perplexity is not None else "",
+        "unit": "perplexity after",
+        "badge": "MEASURED",
+        "note": f"{_ppl(before.perplexity)} before, {_ppl(before.dense_perplexity)} dense",
+        "title": "exp of the mean of −log p of the held-out text's own tokens.",
+    }
+
+
+def _perplexity_so_far(steps: Sequence[RecoveryStep]) -> dict[str, Any]:
+    best, first = best_of(steps), next((s.heldout_loss for s in steps if s.heldout_loss is not None), None)
+    found = _perplexity(best.heldout_loss) if best else None
+    return {
+        "id": "perplexity",
+        "value": "" if found is None else format_number(found),
+        "unit": "perplexity, best so far",
+        "badge": "MEASURED",
+        "note": f"after step {best.step}; {_ppl(_perplexity(first))} before" if best else "",
+        "title": "exp of the best step's held-out loss, which reads its text in windows of up to 256 tokens.",
+    }
+
+
+def _perplexity(loss: float | None) -> float | None:
+    """exp of a mean loss, None where that is no number that a page can write."""
+    return math.exp(loss) if loss is not None and math.isfinite(loss) and loss < 700 else None
 
 
 def _ppl(value: float | None) -> str:
     return "n/a" if value is None else format_number(value)
-
-
-def _so_far(steps: Sequence[RecoveryStep]) -> str:
-    last = steps[-1]
-    best = [s for s in steps if s.best]
-    at = f" The ring: least held-out loss, at step {best[-1].step}; that one is kept." if best else ""
-    rate = number(last.learning_rate, 2)
-    return f"{last.step} of {last.steps} steps of {last.tokens:,} tokens, learning rate {rate}.{at}"
 
 
 def after_rows(done: Recovered) -> list[BarRow]:
@@ -168,32 +204,6 @@ def _caption(done: Recovered) -> str:
     )
 
 
-def recovery_table(steps: Sequence[RecoveryStep]) -> Table:
-    """One row a step."""
-    head = [
-        "step",
-        "loss, nats",
-        "held-out loss, nats",
-        "learning rate",
-        "tokens",
-        "best so far",
-        "ms",
-    ]
-    rows = [
-        [
-            s.step,
-            _number(s.loss),
-            _number(s.heldout_loss),
-            s.learning_rate,
-            s.tokens,
-            "yes" if s.best else "",
-            _number(s.ms),
-        ]
-        for s in steps
-    ]
-    return Table("recovery_steps", head, rows)
-
-
 def after_table(done: Recovered | None) -> Table:
     """Pruned and recovered."""
     head = [
@@ -213,16 +223,12 @@ def after_table(done: Recovered | None) -> Table:
         else ()
     ):
         cells = [
-            _number(d.kl),
-            _number(d.worst_kl),
+            rounded(d.kl),
+            rounded(d.worst_kl),
             d.flips,
             d.positions,
-            _number(d.perplexity),
-            _number(d.dense_perplexity),
+            rounded(d.perplexity),
+            rounded(d.dense_perplexity),
         ]
-        rows.append([name, *cells, _number(gone)])
+        rows.append([name, *cells, rounded(gone)])
     return Table("recovered", head, rows)
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")

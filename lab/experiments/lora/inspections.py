@@ -12,9 +12,10 @@ from pydantic import BaseModel, Field
 from lab.errors import BadInput, NotFound, Unavailable
 from lab.events import ModelFacts
 from lab.experiments.base import Named, Question, RunContext
+from lab.experiments.compared.ending import EnoughQuestion, enough
 from lab.experiments.fields import names
 from lab.experiments.lora.adapters import write_kept
-from lab.experiments.lora.kept import Kept, adapter_of, attached_of, kept_of
+from lab.experiments.lora.kept import adapter_of, attached_of, kept_of
 from lab.experiments.lora.logits import last_logits
 from lab.experiments.lora.params import MAX_RANK
 from lab.experiments.lora.places import PACKAGED, kept_names
@@ -67,10 +68,6 @@ class TasksQuestion(Question):
     lists: ClassVar[Mapping[str, Named]] = {"adapters": "adapter"}
 
 
-class EnoughQuestion(Question):
-    """End a training with the best adapter so far; the run goes on with it."""
-
-
 class SaveQuestion(Question):
     """Write the run's adapter in PEFT's format."""
 
@@ -114,7 +111,7 @@ def inspect(context: RunContext | None, facts: ModelFacts, name: str, params: Ba
         case "tasks", TasksQuestion():
             return _tasks()
         case "enough", EnoughQuestion():
-            return _enough(context)
+            return enough(context)
         case "save", SaveQuestion():
             return _save(context, params)
     raise NotFound(f"lora answers no question {name!r}.", remedy=f"Ask one of {', '.join(INSPECTIONS)}.")
@@ -219,14 +216,6 @@ def _tasks() -> dict[str, Any]:
             }
         )
     return {"tasks": found, "adapters": [PACKAGED, *kept_names()], "most_rank": MAX_RANK}
-
-
-def _enough(context: RunContext | None) -> dict[str, Any]:
-    """`training`: whether one was going on, which now ends."""
-    kept: Kept = kept_of(context)
-    going = kept.training
-    kept.enough = going
-    return {"training": going}
 
 
 def _save(context: RunContext | None, question: SaveQuestion) -> dict[str, Any]:

@@ -26,8 +26,6 @@ class Kept:
         prompt: token ids.
         rows: new tokens of the rows so far, by the variant's name.
         spectrum: (layer, projection, singular values) of each adapted module; layer -1 is outside the layers.
-        enough: somebody asked the training to end with the best so far.
-        training: it is going on.
     """
 
     adapter: Adapter | None = None
@@ -35,8 +33,6 @@ class Kept:
     prompt: tuple[int, ...] = ()
     rows: dict[str, tuple[int, ...]] = field(default_factory=dict)
     spectrum: list[tuple[int, str, tuple[float, ...]]] = field(default_factory=list)
-    enough: bool = False
-    training: bool = False
 
 
 _ATTACHED: WeakKeyDictionary[Kept, tuple[Adapter, Attached]] = WeakKeyDictionary()

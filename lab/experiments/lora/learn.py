@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from time import perf_counter
 
 import torch
 from torch import nn
@@ -11,6 +10,7 @@ from torch import nn
 from lab.errors import LabError
 from lab.events import lora as events
 from lab.experiments.base import RunGenerator
+from lab.experiments.compared.ending import Ending
 from lab.experiments.compared.finding import Finding
 from lab.experiments.compared.fingerprint import fingerprint
 from lab.experiments.compared.progress import Made, progress
@@ -34,10 +34,7 @@ NAME = "trained"
 SHOWN_EXAMPLES = 5
 MEASURES = 12
 """Of the held-out loss in a run, or so."""
-MOST_SECONDS = 600.0
-"""Of a training: then it ends with the best so far, before a backend's deadline ends the run with nothing."""
 FROZEN = "the base is frozen: its hash is the same after training"
-_ENDED = {"steps": "", "stopped": "stopped", "not_finite": "the loss was no number"}
 _ENCODED = 32
 
 
@@ -119,7 +116,7 @@ def _trained(setup: Setup, data: TrainingData) -> Made[Trained]:
     run = Training(setup.model, start, data, settings_of(p))
     steps = run.steps()
     losses: list[float] = []
-    kept.training, late = True, perf_counter() + MOST_SECONDS
+    ending = Ending(setup.context)
     try:
         for step in steps:
             if step is None:
@@ -128,11 +125,11 @@ def _trained(setup: Setup, data: TrainingData) -> Made[Trained]:
                 losses += [] if step.loss is None else [step.loss]
                 yield _step(step)
                 yield progress("training", step.step, step.steps)
-            if kept.enough or (losses and perf_counter() > late):
+            if ending.due(begun=bool(losses)):
                 break
     finally:
         steps.close()
-        kept.training = False
+        ending.going = False
         found = run.trained()
         if found.steps:
             kept.adapter = found.adapter  # also where the run itself is stopped here: questions can still be asked
@@ -140,9 +137,7 @@ def _trained(setup: Setup, data: TrainingData) -> Made[Trained]:
         why = "a loss was no finite number" if found.ended == "not_finite" else "it was stopped before the first step"
         raise LabError(f"Nothing was trained: {why}.", remedy="Train again, with a lower learning rate if need be.")
     untouched = yield from _untouched(setup)
-    timed_out = found.ended == "stopped" and not kept.enough
-    stopped = f"{MOST_SECONDS / 60:g} minutes were over" if timed_out else _ENDED[found.ended]
-    yield _ended(found, losses, stopped, untouched)
+    yield _ended(found, losses, ending.why(found.ended), untouched)
     return found
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from lab.errors import BadInput, NotFound, Unavailable
 from lab.events import ArrayData, ModelFacts
 from lab.experiments.base import Question, RunContext
+from lab.experiments.compared.ending import EnoughQuestion, enough
 from lab.experiments.compared.fields import Projection
 from lab.experiments.compared.targets import Target, find_targets, pick
 from lab.experiments.pruning.choices import ONE_MATRIX, MethodName, PatternName, ScopeName
@@ -84,6 +85,7 @@ INSPECTIONS: Mapping[str, type[BaseModel]] = {
     "nm_check": NmQuestion,
     "storage": StorageQuestion,
     "worked_example": WorkedExampleQuestion,
+    "enough": EnoughQuestion,
 }
 READS_WEIGHTS = frozenset({"mask", "values", "nm_check"})
 
@@ -112,6 +114,8 @@ def inspect(context: RunContext | None, facts: ModelFacts, name: str, params: Ba
             return _storage(params)
         case "worked_example", WorkedExampleQuestion():
             return {"matrix": asdict(magnitude_example())}
+        case "enough", EnoughQuestion():
+            return enough(context)
     raise NotFound(f"pruning answers no question {name!r}.", remedy=f"Ask one of {', '.join(INSPECTIONS)}.")
 
 

@@ -100,9 +100,10 @@ class PruningParams(PromptParams):
         ),
     )
     steps: int = Field(
-        40,
+        20,
         title="Steps",
-        description="Optimizer steps of the fine-tune; some seconds each on two cores.",
+        description="Optimizer steps of the fine-tune, each forward and backward through the whole model; the page "
+        "tells what one takes, and can end the training with the best so far.",
         ge=1,
         le=500,
         json_schema_extra=shown("slider", "main", unit="steps", when={"task": "recover"}),
@@ -169,5 +170,5 @@ PRESETS: tuple[Preset, ...] = (
         params={"task": "words", "method": "wanda", "prompt": "The largest planet is"},
     ),
     Preset(question="Do zeros save time?", params={"task": "savings", "prompt": "Once upon a time"}),
-    Preset(question="Can a minute of training repair it?", params={"task": "recover", "method": "wanda"}),
+    Preset(question="Can a short training repair it?", params={"task": "recover", "method": "wanda"}),
 )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 from lab.events import pruning as events
 from lab.experiments.base import Outcome, RunGenerator
+from lab.experiments.compared.ending import Ending
 from lab.experiments.compared.finding import Finding
-from lab.experiments.compared.progress import progress
+from lab.experiments.compared.progress import Made, progress
 from lab.experiments.compared.texts import cut
+from lab.experiments.pruning.pruned import Whole
 from lab.experiments.pruning.setup import Setup
 from lab.experiments.pruning.whole import covered, layers_pruned, pruning_model
+from lab.lora.trained import TrainStep
 from lab.models.linear import out_in
-from lab.pruning.recovery import Recovered, Recovery, RecoverySettings, RecoveryStep
+from lab.pruning.recovery import Recovered, Recovery, RecoverySettings
 from lab.steps import paused, relay
 
 HELD = "pruned weights are still 0 after the fine-tune"
@@ -22,14 +23,33 @@ MEASURES = 8
 
 def recover(setup: Setup) -> RunGenerator:
     """Yield the events of the task."""
-    p = setup.params
     yield from setup.begin()
     windows = yield from setup.texts.choose(calibration=True)
     whole = yield from pruning_model(setup, setup.scheme, windows, "pruning", part=0.2)
     yield layers_pruned(setup, whole)
     yield covered(setup, whole)
     before = yield from setup.texts.compare(whole.shell, "before the fine-tune", 0.2, 1, 0.1)
-    masks = whole.masks()
+    ended, found = yield from _fine_tuned(setup, whole, windows)
+    kept, revived = yield from _counted(whole, found)
+    after = yield from setup.texts.compare(found.shell, "after the fine-tune", 0.9, 1, 0.1)
+    weights = sum(one.weights for one in whole.modules.values())
+    yield events.Recovered(
+        setting=setup.scheme.setting,
+        pruned=before,
+        recovered=after,
+        sparsity_before=whole.sparsity,
+        sparsity_after=1 - kept / weights if weights else 0.0,
+        revived=revived,
+        best_step=found.step,
+        stopped=ended,
+    )
+    yield from setup.proving(_held(revived, found))
+    return Outcome()
+
+
+def _fine_tuned(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[tuple[str, Recovered]]:
+    """Train, and tell each step. Why it ended early ("" if it did not), and the best of it."""
+    p = setup.params
     pieces = split(windows, max(2, min(p.batch_tokens, 128)))
     batch = max(1, p.batch_tokens // max(len(piece) for piece in pieces))
     settings = RecoverySettings(
@@ -40,37 +60,35 @@ def recover(setup: Setup) -> RunGenerator:
         seed=p.seed,
         measure_every=max(1, p.steps // MEASURES),
     )
-    run = Recovery(whole.shell, masks, pieces, split(cut(setup.texts.held_out), 256), settings)
-    revived = 0
-    with closing(run.steps()) as steps:
+    run = Recovery(whole.shell, whole.masks(), pieces, split(cut(setup.texts.held_out), 256), settings)
+    steps = run.steps()
+    ending, begun = Ending(setup.context), False
+    try:
         for step in steps:
             if step is None:
                 yield None
-                continue
-            yield _step(step)
-            yield progress("fine-tuning", 0.3 + 0.6 * step.step / step.steps, 1)
+            else:
+                begun = step.step > 0
+                yield _step(step)
+                yield progress("fine-tuning", 0.3 + 0.6 * step.step / step.steps, 1)
+            if ending.due(begun=begun):
+                break
+    finally:
+        steps.close()
+        ending.going = False
     found = yield from relay(run.recovering(), paused)
-    shell = found.shell
-    kept = 0
-    for name, mask in masks.items():
-        runs = out_in(shell.get_submodule(name))
-        revived += int((runs[~mask] != 0).sum())
-        kept += int((runs != 0).sum())
+    return ending.why(found.ended), found
+
+
+def _counted(whole: Whole, found: Recovered) -> Made[tuple[int, int]]:
+    """Weights that are not 0 after the fine-tune, and those of them that were pruned."""
+    kept = revived = 0
+    for name, mask in whole.masks().items():
+        runs = out_in(found.shell.get_submodule(name)) != 0
+        kept += int(runs.sum())
+        revived += int(runs.logical_and_(~mask.to(runs.device)).sum())
         yield None
-    after = yield from setup.texts.compare(shell, "after the fine-tune", 0.9, 1, 0.1)
-    weights = sum(mask.numel() for mask in masks.values())
-    yield events.Recovered(
-        setting=setup.scheme.setting,
-        pruned=before,
-        recovered=after,
-        sparsity_before=whole.sparsity,
-        sparsity_after=1 - kept / weights if weights else 0.0,
-        revived=revived,
-        best_step=found.step,
-        stopped=found.ended != "steps",
-    )
-    yield from setup.proving(_held(revived, found))
-    return Outcome()
+    return kept, revived
 
 
 def split(windows: list[list[int]], size: int) -> list[list[int]]:
@@ -85,7 +103,7 @@ def _held(revived: int, found: Recovered) -> Finding:
     return Finding(HELD, "different" if revived else "equal", words, detail)
 
 
-def _step(step: RecoveryStep) -> events.RecoveryStep:
+def _step(step: TrainStep) -> events.RecoveryStep:
     return events.RecoveryStep(
         step=step.step,
         steps=step.steps,
