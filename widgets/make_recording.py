@@ -70,7 +70,7 @@ def main() -> int:
             params=params,
             answer=backend.inspect(InspectRequest(experiment=experiment, name=name, params=params)),
         )
-        for name, params in [*QUESTIONS[experiment], *_of_the_page(backend, experiment, events)]
+        for name, params in [*QUESTIONS.get(experiment, ()), *_of_the_page(backend, experiment, events)]
     )
     recording = Recording(tuple(events), asked)
     recording.save(FOLDER / f"{experiment}.safetensors")
@@ -96,7 +96,7 @@ def _of_the_page(backend: Backend, experiment: str, events: list[Event]) -> list
         if of_run:  # such answers are recorded where a visitor's run is
             reply(None, "")
             return
-        if (name, params) not in [*wanted, *QUESTIONS[experiment]]:
+        if (name, params) not in [*wanted, *QUESTIONS.get(experiment, ())]:
             wanted.append((name, params))
         reply(backend.inspect(InspectRequest(experiment=experiment, name=name, params=params)), "")
 
