@@ -19,7 +19,7 @@ from playwright.sync_api import Page
 
 from lab.events import RunCard
 from lab.experiments.kv_cache.params import PRESETS, KVCacheParams
-from widgets import assets
+from widgets import assets, front_page
 from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.error_panel import ErrorPanel
@@ -123,6 +123,7 @@ def views() -> dict[str, View]:
         **quantization_views(),
         **lora_views(),
         **pruning_views(),
+        "front": front_page(),
     }
 
 

@@ -91,7 +91,7 @@ def test_each_card_has_its_question_its_picture_its_link_and_what_the_run_took(
         assert 'role="img" aria-label="' in card
         seconds = float(re.findall(r"<b>([\d.]+) s</b> a run", card)[0])
         assert seconds == pytest.approx(end.compute_ms / 1000, rel=5e-3)
-        mib = float(re.findall(r"<b>([\d.]+) MiB</b> of weights", card)[0])
+        mib = float(re.findall(r"<b>([\d.]+) MiB</b> weights", card)[0])
         assert mib == pytest.approx(recording.started.facts.weight_bytes / 2**20, rel=5e-3)
 
 
@@ -100,9 +100,9 @@ def test_a_changed_run_changes_the_card(recordings: dict[str, Recording]) -> Non
     longer = changed(recording, RunFinished, lambda e: replace(e, compute_ms=2 * e.compute_ms, peak_bytes=3 * 2**30))
     before, after = (text_of(card_html(EXPERIMENTS["kv_cache"], r)) for r in (recording, longer))
     assert before != after
-    assert "3.00 GiB at most in memory" in after
+    assert "3.00 GiB peak" in after
     larger = changed(recording, RunStarted, lambda e: replace(e, facts=replace(e.facts, weight_bytes=7 * 2**30)))
-    assert "7.00 GiB of weights" in text_of(card_html(EXPERIMENTS["kv_cache"], larger))
+    assert "7.00 GiB weights" in text_of(card_html(EXPERIMENTS["kv_cache"], larger))
 
 
 def test_a_card_without_a_finished_run_names_no_figure(recordings: dict[str, Recording]) -> None:
@@ -123,6 +123,15 @@ def test_thumbnails_are_smaller_than_posters_and_follow_the_run(recordings: dict
     half = tuple(e for e in recordings["kv_cache"].events if not isinstance(e, CacheLedger) or e.cache_length < 40)
     assert "at 39 tokens" in thumbnail_html("kv_cache", Recording(half))
     assert "at 59 tokens" in thumbnail_html("kv_cache", recordings["kv_cache"])
+
+
+def test_text_in_thumbnails_has_the_colours_of_text(recordings: dict[str, Recording]) -> None:
+    fills = [
+        fill
+        for name, recording in recordings.items()
+        for fill in re.findall(r'<text[^>]*fill="([^"]+)"', thumbnail_html(name, recording))
+    ]
+    assert set(fills) == {"var(--lab-text)", "var(--lab-muted)"}  # 4.5 on every ground, in light and dark
 
 
 def test_thumbnails_and_questions_escape_the_model_s_words(recordings: dict[str, Recording]) -> None:

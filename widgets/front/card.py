@@ -50,8 +50,8 @@ def card_html(experiment: Experiment, recording: Recording | None) -> str:
     picture = thumbnail_html(experiment.name, recording) if recording else ""
     cost = cost_of(recording) if recording else None
     figures = (
-        f'<p class="lab-cost"><b>{escape(cost.time)}</b> a run · <b>{escape(cost.weights)}</b> of weights · '
-        f"<b>{escape(cost.memory)}</b> at most in memory</p>"
+        f'<p class="lab-cost"><b>{escape(cost.time)}</b> a run · <b>{escape(cost.weights)}</b> weights · '
+        f"<b>{escape(cost.memory)}</b> peak</p>"
         if cost
         else ""
     )

@@ -49,8 +49,8 @@ def _note(recordings: Mapping[str, Recording]) -> str:
     costs = [cost for recording in recordings.values() if (cost := cost_of(recording))]
     places = sorted({f"{cost.model} on {cost.where}" for cost in costs})
     return (
-        f"MEASURED in the recorded runs that the pages show first: {'; '.join(places)}. Memory is that of the whole "
-        "model process."
+        f"MEASURED in the recorded runs that the pages show first: {'; '.join(places)}. The peak is of the whole "
+        "model process's memory."
         if places
         else ""
     )
