@@ -8,6 +8,7 @@ short hash, since topics differ between Python versions; every figure is given w
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ SHARED_CHARACTERS = 40
 """A paragraph of so many characters that stands in two topics ties them together."""
 LEAST_CHARACTERS = 200
 MOST_FILE_BYTES = 64 * 1024 * 1024
+_OTHER_TEXT = f"Take {TOPICS!r} or a text file of your own."
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,25 @@ def find_texts(name: str = TOPICS) -> Texts:
     return texts_of_file(Path(name))
 
 
+def check_texts(name: str) -> None:
+    """Refuse, before a run begins, texts that `find_texts` would refuse. WikiText is not fetched; what can be read but
+    once (a pipe) is left alone.
+
+    Raises:
+        BadInput: see `find_texts`.
+    """
+    if name == WIKITEXT:
+        _require_datasets()
+    elif name not in ("", TOPICS):
+        path = Path(name)
+        try:
+            read_once = path.exists() and not path.is_file() and not path.is_dir()
+        except (OSError, ValueError):
+            read_once = False
+        if not read_once:
+            texts_of_file(path)
+
+
 def python_topics() -> Texts:
     """The language topics of the Python that runs.
 
@@ -107,7 +128,8 @@ def texts_of_file(path: Path) -> Texts:
     """A user's text: its first two thirds to calibrate on, the rest held out, cut between two lines where it has any.
 
     Raises:
-        BadInput: it is missing, empty, no UTF-8, too large or too short to be divided.
+        BadInput: it is missing, empty, no UTF-8, too large or too short to be divided, or its last part only says
+            again what the first part says.
     """
     name = shown(str(path), 200)
     try:
@@ -139,6 +161,12 @@ def texts_of_file(path: Path) -> Texts:
     line = text.rfind("\n", wanted // 2, wanted) + 1  # 0 where there is no line to cut at
     cut = line or wanted
     source = path.name
+    if text[cut:].strip() in text[:cut]:
+        raise BadInput(
+            f"The last {len(text) - cut:,} characters of the text {name}, which are held out, stand in the first part "
+            "too: what a method was calibrated on cannot be what it is judged on.",
+            remedy="Give a text that does not repeat itself.",
+        )
     return Texts(
         str(path),
         Text(text[:cut], f"the first {cut:,} characters of {source}"),
@@ -153,11 +181,9 @@ def wikitext() -> Texts:
     Raises:
         BadInput: the package `datasets` is not installed, or the text is neither here nor reachable.
     """
-    remedy = f"Take {TOPICS!r} or a text file of your own."
-    try:
-        import datasets  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        raise BadInput("WikiText needs the package datasets, which is not installed.", remedy=remedy) from None
+    _require_datasets()
+    import datasets  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
     parts = []
     for split in ("train", "test"):
         try:
@@ -165,8 +191,13 @@ def wikitext() -> Texts:
             parts.append(Text("\n\n".join(rows["text"]), f"WikiText-2 raw, {split} split"))
         except Exception as error:  # noqa: BLE001 - the network, the hub and the cache all have errors of their own
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            raise BadInput(f"WikiText cannot be fetched: {reason}", remedy=remedy) from None
+            raise BadInput(f"WikiText cannot be fetched: {reason}", remedy=_OTHER_TEXT) from None
     return Texts(WIKITEXT, parts[0], parts[1], "the data set's own train and test splits")
+
+
+def _require_datasets() -> None:
+    if importlib.util.find_spec("datasets") is None:
+        raise BadInput("WikiText needs the package datasets, which is not installed.", remedy=_OTHER_TEXT)
 
 
 def _paragraphs(text: str) -> list[str]:

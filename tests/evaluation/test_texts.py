@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.errors import BadInput
-from lab.evaluation.texts import SHARED_CHARACTERS, Text, find_texts, python_topics, short_hash
+from lab.evaluation.texts import SHARED_CHARACTERS, Text, check_texts, find_texts, python_topics, short_hash
 from lab.evaluation.tokens import Windows, encode
 
 if TYPE_CHECKING:
@@ -82,6 +83,28 @@ def test_bad_files_are_refused_in_words(tmp_path: Path, body: bytes | None, mess
     assert refused.value.remedy
 
 
+@pytest.mark.parametrize("times", [2, 3, 7])
+def test_a_text_said_again_cannot_be_held_out(tmp_path: Path, times: int) -> None:
+    once = "".join(f"line {i} of the file\n" for i in range(40))
+    file = tmp_path / "text.txt"
+    file.write_text(once * times)
+    with pytest.raises(BadInput, match="held out, stand in the first part"):
+        find_texts(str(file))
+    file.write_text(once * times + "and one more\n")  # then something is left to judge on
+    assert find_texts(str(file)).held_out.text.endswith("and one more\n")
+
+
+def test_what_is_read_but_once_is_not_read_to_be_checked(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    check_texts(str(pipe))  # would wait for a writer for ever
+    check_texts("")
+    check_texts("topics")
+    for name in (str(tmp_path), str(tmp_path / "no"), "n" * 400, "a\0b"):
+        with pytest.raises(BadInput, match="cannot be read"):
+            check_texts(name)
+
+
 def test_a_directory_is_no_text(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be read"):
         find_texts(str(tmp_path))
@@ -89,9 +112,10 @@ def test_a_directory_is_no_text(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("datasets") is not None, reason="datasets is installed here")
 def test_wikitext_without_its_package_says_so() -> None:
-    with pytest.raises(BadInput, match="needs the package datasets") as refused:
-        find_texts("wikitext")
-    assert "topics" in refused.value.remedy
+    for look in (find_texts, check_texts):
+        with pytest.raises(BadInput, match="needs the package datasets") as refused:
+            look("wikitext")
+        assert "topics" in refused.value.remedy
 
 
 def test_bytes_of_tokens_sum_to_the_text(tiny: Tiny) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -339,6 +340,33 @@ def test_what_a_matrix_cannot_do_is_said_with_what_it_can(tiny: Tiny) -> None:
         ran(tiny(), projection="c_attn")
     with pytest.raises(BadInput, match="cannot be read"):
         ran(tiny(), text="/no/such/text.txt")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("", "is empty"),
+        ("A few words.", "has 12 characters; at least 200"),
+        ("Said once, in words enough to be divided in three, and then said again. \n" * 6, "which are held out, stand"),
+    ],
+)
+def test_a_text_that_cannot_serve_is_refused_before_the_run(
+    tiny: Tiny, tmp_path: Path, body: str, message: str
+) -> None:
+    text, runner, facts = tmp_path / "mine.txt", make_runner(), tiny().facts
+    text.write_text(body)
+    learned = params(task="words", method="gptq", text=str(text))
+    for asked in (*(params(task=task, text=str(text)) for task in ("layer", "map", "pareto")), learned):
+        with pytest.raises(BadInput, match=message) as refused:
+            runner.prepare(facts, asked)
+        assert "mine.txt" in refused.value.message
+        assert refused.value.remedy
+        assert asked.file_hashes().keys() == {str(text)}
+    for unread in (params(task="packed", text=str(text)), params(task="words", text=str(text))):
+        runner.prepare(facts, unread)
+        assert unread.file_hashes() == {}
+    text.write_text("".join(f"Line {i} of a text that goes on.\n" for i in range(60)))
+    runner.prepare(facts, learned)
 
 
 def test_gpt2_keeps_its_matrices_the_other_way_round(tiny: Tiny) -> None:

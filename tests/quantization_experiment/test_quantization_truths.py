@@ -251,12 +251,12 @@ def test_a_changed_text_file_is_another_run(tiny_directory: Callable[..., Path],
         )
 
     try:
-        text.write_text("One line of words and figures, 1 to 10.\n" * 60)
+        text.write_text("".join(f"One line of words and figures, 1 to {i}.\n" for i in range(60)))
         first, old = asked()
         again, _ = asked()
         assert again.recorded
         assert again.card == first.card
-        text.write_text("Quite another line, of other words alone.\n" * 60)
+        text.write_text("".join(f"Quite another line, number {i}, of other words alone.\n" for i in range(60)))
         other, new = asked()
     finally:
         backend.close()

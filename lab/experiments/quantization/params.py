@@ -263,9 +263,14 @@ class QuantizationParams(PromptParams):
         static = self.activations.startswith("static")
         return self.method in CALIBRATED or static or (self.method == "nearest" and self.clip == "least_output_error")
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether the task reads calibration or held-out text."""
+        return self.task in ("layer", "map", "pareto") or (self.task == "words" and self.needs_calibration)
+
     def file_hashes(self) -> dict[str, str]:
         """Of the user's text, where the task reads it."""
-        return compared.text_hashes(self.text) if self.task in _SIMULATED else {}
+        return compared.text_hashes(self.text) if self.reads_text else {}
 
     @classmethod
     def for_model(cls, facts: ModelFacts) -> dict[str, Any]:

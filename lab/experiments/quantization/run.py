@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from lab.errors import BadInput
+from lab.evaluation.texts import check_texts
 from lab.events import ModelFacts
 from lab.experiments.base import RunContext, RunGenerator
 from lab.experiments.compared.fields import check_layers
@@ -33,15 +34,18 @@ class QuantizationRunner:
         """Refuse what this model cannot do.
 
         Raises:
-            BadInput: layers or group sizes that do not fit, a mistake that nothing could show, chat without a template.
+            BadInput: layers or group sizes that do not fit, a mistake that nothing could show, chat without a
+                template, a text that is missing, empty, too long, too short or its own repetition.
         """
         _check(facts, params)
+        if params.reads_text:
+            check_texts(params.text)
 
     def run(self, context: RunContext, params: Any) -> RunGenerator:
         """Yield the run's events; the outcome holds the dense model's words where the task makes some.
 
         Raises:
-            BadInput: see `prepare`; or a text that cannot be read.
+            BadInput: see `prepare`; or a text of too few tokens, or none that can be read any more.
         """
         _check(context.model.facts, params)
         return (yield from _TASKS[params.task](Setup(context, params)))
