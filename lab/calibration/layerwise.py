@@ -7,7 +7,8 @@ before it give once they are changed; in "one_shot" what the dense ones give.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -36,6 +37,11 @@ class CalibratedMethod(Protocol):
     @property
     def wants_hessian(self) -> bool: ...
 
+
+PRODUCTS = 2**29
+"""Multiplications between two pauses where errors are measured: some tens of ms on two cores."""
+LEAST_POSITIONS = 512
+"""Measured as if of so many, so that reading the weights themselves is as short a step."""
 
 M = TypeVar("M", bound=CalibratedMethod)
 R = TypeVar("R")
@@ -156,11 +162,11 @@ class Layerwise(Generic[M, R]):
 
     def take(
         self, names: Sequence[str], weights: Sequence[Tensor], inputs: LayerInputs | None
-    ) -> Generator[Progress[R], None, Sequence[Callable[[], R]]]:
+    ) -> Generator[Progress[R], None, Sequence[Callable[[], Generator[float, None, R]]]]:
         """Do what is to be done to some modules, one or several that go together.
 
         Returns:
-            For each what puts the result in place (`put`) and returns it.
+            For each what puts the result in place (`put`), in steps, and returns it.
         """
         raise NotImplementedError
 
@@ -235,18 +241,21 @@ class Layerwise(Generic[M, R]):
         except BadInput as error:
             raise named(names[0], error) from error
         for name, finish in zip(names, ready, strict=True):
-            result = finish()
+            result = yield from self.progress(finish(), self.doing, name)
             self.results.append(result)
             self._taken += out_in(self.modules[name]).numel()
             yield Progress(self._taken / self._total, self.doing, name, result)
 
     def put(
         self, name: str, values: Tensor, inputs: LayerInputs | None, unfolded: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[float, float | None]:
+    ) -> Generator[float, None, tuple[float, float | None]]:
         """Give the shell's module new weights, (out, in), and measure them against the dense model's.
 
         Args:
             unfolded: of the values, what they count as beside the dense weights, if not that themselves.
+
+        Yields:
+            The share of the rows that are measured, every few ms.
 
         Returns:
             |W - W'| / |W|, and |(W - W') x| / |W x| over kept inputs (None without any); Frobenius norms.
@@ -254,15 +263,23 @@ class Layerwise(Generic[M, R]):
         module = self.modules[name]
         with torch.no_grad():
             set_weight(module, values)
-            dense = out_in(linear_module(self.model, name)).float()
-            change = (values if unfolded is None else unfolded(values)) - dense
-            weight_error = ratio(change, dense)
-            output_error = None
-            if inputs is not None and len(inputs.rows):
-                output_error = ratio(inputs.rows @ change.t(), inputs.rows @ dense.t())
         if module is output_head(self.shell):
             say_untied(self.shell)
-        return weight_error, output_error
+        yield 0.0
+        dense = out_in(linear_module(self.model, name))
+        new = values if unfolded is None else unfolded(values)
+        read = inputs.rows if inputs is not None and len(inputs.rows) else None
+        weights, outputs = Ratio(), Ratio()
+        height, width = dense.shape
+        for rows in measured_rows(height, width, 0 if read is None else len(read)):
+            with torch.no_grad():
+                before = dense[rows].float()
+                change = new[rows] - before
+                weights.add(change, before)
+                if read is not None:
+                    outputs.add(read @ change.t(), read @ before.t())
+            yield rows.stop / height
+        return weights.value, None if read is None else outputs.value
 
     def progress(self, steps: Generator[Any, None, T], doing: str, place: str) -> Generator[Progress[R], None, T]:
         """The steps of a part of the work, told as progress; what they return."""
@@ -274,7 +291,25 @@ def named(name: str, error: BadInput) -> BadInput:
     return BadInput(f"{name}: {error.message}", remedy=error.remedy)
 
 
-def ratio(change: Tensor, whole: Tensor) -> float:
-    """|change| / |whole|, Frobenius norms; 0 of nothing."""
-    size = float(whole.norm())
-    return float(change.norm()) / size if size > 0 else 0.0
+def measured_rows(rows: int, columns: int, positions: int) -> Iterator[slice]:
+    """Rows of a matrix that are measured between two pauses, with their outputs at so many positions."""
+    step = max(1, PRODUCTS // (columns * max(positions, LEAST_POSITIONS)))
+    return (slice(low, min(low + step, rows)) for low in range(0, rows, step))
+
+
+@dataclass
+class Ratio:
+    """|change| / |whole| of what comes in parts, Frobenius norms; 0 of nothing. Sums are in fp64."""
+
+    change: float = 0.0
+    whole: float = 0.0
+
+    def add(self, change: Tensor, whole: Tensor) -> None:
+        """Take one part of both."""
+        self.change += float(torch.linalg.vector_norm(change)) ** 2
+        self.whole += float(torch.linalg.vector_norm(whole)) ** 2
+
+    @property
+    def value(self) -> float:
+        """Of all parts so far."""
+        return math.sqrt(self.change / self.whole) if self.whole > 0 else 0.0

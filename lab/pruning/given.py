@@ -11,7 +11,8 @@ from torch import Tensor
 from lab.calibration.inputs import LayerInputs
 from lab.errors import BadInput
 from lab.models.linear import check_weight
-from lab.pruning.method import Pruned, Pruning
+from lab.pruning.apply import kept_values
+from lab.pruning.method import Pruning
 from lab.pruning.pattern import Pattern
 
 
@@ -49,4 +50,4 @@ class Given:
                 remedy="Give one truth value for each weight, (out, in).",
             )
         yield 0.0
-        return Pruned(self.mask, weight.detach().float().masked_fill(~self.mask, 0.0))  # a product would give -0
+        return (yield from kept_values(weight, self.mask))

@@ -33,4 +33,4 @@ class Magnitude:
         del inputs
         check_matrix(weight, self.pattern)
         yield 0.0
-        return (yield from masked(weight, weight.detach().float().abs(), self.pattern))
+        return (yield from masked(weight, lambda rows: weight.detach()[rows].float().abs(), self.pattern))

@@ -20,11 +20,13 @@ class Settings:
     Attributes:
         pattern: how many weights go, and among which. A method without "scope" in its `uses` has its own.
         seed: see `lab.pruning.random.Random`.
+        matrix: its name in its model, so that each of a model has a seed of its own; "" for a matrix alone.
         damping, block: see `lab.pruning.sparsegpt.SparseGpt`.
     """
 
     pattern: Pattern = field(default_factory=Pattern)
     seed: int = 0
+    matrix: str = ""
     damping: float = 0.01
     block: int = 128
 
@@ -53,7 +55,8 @@ class Entry:
 def _random(given: Settings) -> Method:
     from lab.pruning.random import Random
 
-    return Random(given.pattern, given.seed)
+    alone = Random(given.pattern, given.seed)
+    return alone.of_matrix(given.matrix) if given.matrix else alone
 
 
 def _magnitude(given: Settings) -> Method:

@@ -52,9 +52,12 @@ class Wanda:
         check_matrix(weight, self.pattern)
         yield 0.0
         norms, dead = input_norms(inputs, weight.shape[1])
-        scores = weight.detach().float().abs() * norms.to(weight.device)
-        yield 0.1
-        return (yield from masked(weight, scores, self.pattern, start=0.1, notes=_notes(inputs, dead)))
+        norms = norms.to(weight.device)
+
+        def score(rows: slice) -> Tensor:
+            return weight.detach()[rows].float().abs() * norms
+
+        return (yield from masked(weight, score, self.pattern, notes=_notes(inputs, dead)))
 
 
 def input_norms(inputs: LayerInputs | None, columns: int) -> tuple[Tensor, int]:

@@ -25,6 +25,7 @@ from lab.pruning.global_magnitude import global_magnitude
 from lab.pruning.mask_bits import pack_mask, unpack_mask
 from lab.pruning.method import Method, Pruned
 from lab.pruning.pattern import Pattern
+from lab.pruning.random import Random
 from lab.pruning.sparsegpt import SparseGpt
 from lab.steps import finished, relay
 
@@ -161,8 +162,8 @@ def pruning(
 
     Args:
         model: not changed.
-        methods: one for all linear modules of the decoder layers, or a method for each module name, the others
-            staying dense.
+        methods: one for all linear modules of the decoder layers, each with a seed of its own where it draws; or a
+            method for each module name, the others staying dense.
         windows: calibration text as token ids, without padding. Needed if any method needs inputs; otherwise it is
             only used to measure output errors.
         calibration: see `lab.calibration.gather`.
@@ -181,7 +182,13 @@ def pruning(
     chosen = linear_names(model, head=head) if names is None else tuple(names)
     if isinstance(methods, GlobalMagnitude):
         return _globally(model, methods, chosen, windows, calibration, keep_masks, keep_inputs)
-    each = methods if isinstance(methods, Mapping) else dict.fromkeys(chosen, methods)
+    each: Mapping[str, Method]
+    if isinstance(methods, Mapping):
+        each = methods
+    elif isinstance(methods, Random):
+        each = {name: methods.of_matrix(name) for name in chosen}
+    else:
+        each = dict.fromkeys(chosen, methods)
     return _Work(model, each, windows, calibration, keep_masks, keep_inputs).run()
 
 
@@ -250,7 +257,7 @@ class _Work(Layerwise[Method, ModuleResult]):
 
     def take(
         self, names: Sequence[str], weights: Sequence[Tensor], inputs: LayerInputs | None
-    ) -> Generator[Progress, None, Sequence[Callable[[], ModuleResult]]]:
+    ) -> Generator[Progress, None, Sequence[Callable[[], Generator[float, None, ModuleResult]]]]:
         method = self.methods[names[0]]
         made: Sequence[Pruned]
         if isinstance(method, SparseGpt):
@@ -260,8 +267,8 @@ class _Work(Layerwise[Method, ModuleResult]):
             made = [one]
         return [partial(self._finish, name, one, inputs) for name, one in zip(names, made, strict=True)]
 
-    def _finish(self, name: str, made: Pruned, inputs: LayerInputs | None) -> ModuleResult:
-        weight_error, output_error = self.put(name, made.values, inputs)
+    def _finish(self, name: str, made: Pruned, inputs: LayerInputs | None) -> Generator[float, None, ModuleResult]:
+        weight_error, output_error = yield from self.put(name, made.values, inputs)
         return ModuleResult(
             name=name,
             method=self._name or self.methods[name].name,

@@ -187,7 +187,7 @@ class _Work(Layerwise[Method, ModuleResult]):
 
     def take(
         self, names: Sequence[str], weights: Sequence[Tensor], inputs: LayerInputs | None
-    ) -> Generator[Progress, None, Sequence[Callable[[], ModuleResult]]]:
+    ) -> Generator[Progress, None, Sequence[Callable[[], Generator[float, None, ModuleResult]]]]:
         method, name = self.methods[names[0]], names[0]
         made: Sequence[Quantized]
         if isinstance(method, Gptq):
@@ -227,7 +227,9 @@ class _Work(Layerwise[Method, ModuleResult]):
             clipped=clipped,
         )
 
-    def _finish(self, name: str, quantized: Quantized, inputs: LayerInputs | None) -> ModuleResult:
+    def _finish(
+        self, name: str, quantized: Quantized, inputs: LayerInputs | None
+    ) -> Generator[float, None, ModuleResult]:
         """Give the shell's module the dequantized weight, and measure it against the dense one."""
         result = ModuleResult(
             name=name,
@@ -240,5 +242,5 @@ class _Work(Layerwise[Method, ModuleResult]):
             columns=self.folded.columns.get(name),
             rows=self.folded.rows.get(name),
         )
-        weight_error, output_error = self.put(name, quantized.dequantize(), inputs, result.unfolded)
+        weight_error, output_error = yield from self.put(name, quantized.dequantize(), inputs, result.unfolded)
         return replace(result, weight_error=weight_error, output_error=output_error)

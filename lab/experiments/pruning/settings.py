@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
@@ -89,9 +88,7 @@ class Scheme:
         Raises:
             NotFound: the method cannot prune a matrix by itself.
         """
-        # random.Random has seeds below 2^63
-        seed = (self.seed << 31) | (zlib.crc32(name.encode()) >> 1)
-        return make_method(self.method, Settings(pattern=self.spec, seed=seed, damping=self.damping))
+        return make_method(self.method, Settings(self.spec, seed=self.seed, matrix=name, damping=self.damping))
 
 
 NAMES: tuple[MethodName, ...] = get_args(MethodName)
