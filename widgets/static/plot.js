@@ -44,6 +44,31 @@ function applyTheme(doc, el) {
   }
 }
 
+/** Bokeh puts its own layer into the tab order, where it does nothing, has no name and shows no focus. */
+function leaveTabOrder(root) {
+  for (const node of root.querySelectorAll("*")) {
+    if (node.hasAttribute("tabindex")) node.tabIndex = -1;
+    if (node.shadowRoot) leaveTabOrder(node.shadowRoot);
+  }
+}
+
+// Bokeh moves a canvas by half a pixel before it clears it: half of the first column and row of pixels stays, and with
+// it whatever a redraw left there. Mended once, for all plots of the page.
+function clearWhole(views) {
+  const layer = [...views][0]?.canvas_view?.primary;
+  const kind = layer && Object.getPrototypeOf(layer);
+  if (!kind?.clear || kind.labClears) return;
+  const own = kind.clear;
+  kind.labClears = true;
+  kind.clear = function () {
+    if (this.canvas instanceof HTMLCanvasElement) {
+      this.undo_transform((ctx) => ctx.clearRect(0, 0, this.canvas.width, this.canvas.height));
+    } else {
+      own.call(this);
+    }
+  };
+}
+
 function render({ model, el }) {
   el.classList.add("lab-plot");
   const figure = document.createElement("div");
@@ -70,9 +95,11 @@ function render({ model, el }) {
     .then((Bokeh) => Bokeh.embed.embed_item(model.get("item"), figure))
     .then((views) => {
       if (gone) return;
+      clearWhole(views);
       doc = [...views][0].model.document;
       update();
       retheme();
+      leaveTabOrder(figure);
       el.dataset.ready = "true";
     })
     .catch((error) => {
