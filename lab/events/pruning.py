@@ -229,7 +229,8 @@ class TimedFigures(Event):
         parameters: of the model. resident_bytes: of its weights in memory.
         decode_ms: median of a step. prefill_ms: of the prompt of `prompt_tokens`.
         speedup, prefill_speedup: dense ms / this one's. steps: measured.
-        words: why it is not faster, or why it is; "not here: ..." where a kernel is missing, with all times NaN.
+        words: why it is not faster, or why it is; with all times NaN "not here: ..." where a kernel is missing, and
+            "not run: ..." where there is one that was not timed.
     """
 
     variant: str

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from folding import events_of, names_in
-from pages import drawn, fold_all, send, walk
+from pages import drawn, fold_all, quiet_desk, send, walk
 from pruning_answers import EXAMPLE
 from pruning_sim import ends, errors, masks_run, setting, started, stored, whole_model
 from pruning_sim_runs import curve_run, recover_run, savings_run, words_run
@@ -23,8 +23,9 @@ from lab.events.pruning import CurvePoint, LayersPruned, PrunedCoverage, Recover
 from lab.experiments.pruning.params import PRESETS, PruningParams
 from widgets.experiment import Desk, build_views
 from widgets.pruning.coverage_section import parts
-from widgets.pruning.curve_plot import apart
-from widgets.pruning.curve_section import curve_verdict
+from widgets.pruning.curve_measures import MEASURES, dense_points, measured
+from widgets.pruning.curve_plot import EDGE, apart
+from widgets.pruning.curve_section import CurveSection, curve_table, curve_verdict
 from widgets.pruning.errors_section import error_rows, errors_verdict
 from widgets.pruning.example_section import ExampleSection, checked, told
 from widgets.pruning.lesson import sections as lesson_sections
@@ -173,6 +174,42 @@ def test_the_curve_tells_what_can_go_and_what_was_skipped() -> None:
     Page().run([started(task="curve"), strange, ends()])
 
 
+@pytest.mark.parametrize("measure", MEASURES)
+def test_each_line_of_the_curve_begins_with_the_dense_model(measure: str) -> None:
+    state = fold_all(PruningState, curve_run())
+    section = CurveSection(quiet_desk())
+    section.restore({"curve_measure": measure})
+    assert section.link() == {"curve_measure": None if measure == "kl" else measure}
+    section.render(state, state.steps - 1, live=False)
+    shown = section._plot.state
+    of = MEASURES[measure].of
+    figures = [of(_divergence(p)) for p in state.curve]
+    least = min(f for f in figures if f > 0)
+    dense = _divergence(state.curve[0]).dense_perplexity if measure == "perplexity" else least / EDGE
+    for method in ("magnitude", "wanda"):
+        own = sorted((p for p in state.curve if p.setting.method == method), key=lambda p: p.sparsity)
+        line = shown["data"][method]
+        assert line["x"] == pytest.approx([0.0, *(p.sparsity * 100 for p in own)])
+        assert line["y"] == pytest.approx([dense, *(max(of(_divergence(p)), dense) for p in own)])
+        assert line["y"][1:] != pytest.approx([_divergence(p).worst_kl for p in own])  # the mutation
+        assert line["label"][0] == "dense"
+    assert shown["data"]["random"]["x"] == []  # what was not measured has no line at all
+    assert shown["props"]["title"]["text"] == MEASURES[measure].axis
+    assert shown["props"]["y_range"]["start"] < dense
+    table = curve_table(state.curve)
+    assert [row[:3] for row in table.rows if row[2] == 0.0] == [["dense", "dense", 0.0]]
+    assert table.rows[0][3:6] == [0.0, 0.0, 0]
+
+
+def test_a_method_measured_at_sparsity_0_has_no_second_point_there() -> None:
+    first, *rest = fold_all(PruningState, curve_run()).curve
+    at_0 = [replace(first, sparsity=0.0), *rest]
+    assert {p.setting.method for p in dense_points(at_0)} == {p.setting.method for p in rest} - {first.setting.method}
+    assert dense_points([]) == []
+    assert dense_points([replace(first, divergence=None, skipped="why")]) == []
+    assert len(measured(at_0)) == len(at_0)
+
+
 def _divergence(point: CurvePoint) -> Any:
     assert point.divergence is not None
     return point.divergence
@@ -211,6 +248,10 @@ def test_zeros_do_not_gain_and_removed_rows_do() -> None:
     rows = {r["label"]: r for r in section._decode.state["rows"]}
     assert rows["2:4 kernel"]["note"] == "not here"
     assert "no CPU kernel reads 2:4" in json.dumps(section._why.state)
+    untimed = replace(state.timed_figures["2:4"], words="not run: the GPU has a kernel, which was not timed")
+    state.timed_figures["2:4"] = untimed
+    rows = {r["label"]: r for r in drawn(SavingsSection, state)._decode.state["rows"]}
+    assert rows["2:4 kernel"]["note"] == "not run"
     figures = {f["id"]: f for f in section._figures.state["figures"]}
     assert (figures["zeros"]["value"], figures["smaller"]["value"]) == ("0.99", "1.50")
 

@@ -1,4 +1,4 @@
-"""Sparsity against KL(dense ‖ pruned): a line a method, the run's own setting in a ring."""
+"""Sparsity against KL, perplexity or flips: a line a method from the dense model on, the run's own in a ring."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from bokeh.models import CustomJSTickFormatter, LogTicker
 
 from lab.events.pruning import CurvePoint
-from widgets.format import format_number
 from widgets.numbers import number, percent
 from widgets.plot import Plot, add_point_hover, add_words, new_figure, paint, source
+from widgets.pruning.curve_measures import FLOOR, MEASURES, Measure, dense_points, flips, kl, measured, perplexity
 from widgets.pruning.method_marks import MARKS, Mark, mark_of
 
 HEIGHT = 268
 """Pixels of the plot between its ends, about."""
-FLOOR = 1e-7
-"""A smaller divergence lies on the lower edge of the logarithmic axis: it is rounding of the arithmetic itself."""
+EDGE = 3.0
+"""The lower edge of the logarithmic axis lies so many times below the least figure; what is 0 stands on it."""
 _TICK = "return tick >= 1e-3 ? String(Number(tick.toPrecision(2))) : tick.toExponential(0);"
 _COLUMNS = ("x", "y", "label", "kl", "gone", "flips", "perplexity")
 
@@ -28,7 +28,7 @@ class CurvePlot(Plot):
     def __init__(self) -> None:
         fig = new_figure(
             x_label="sparsity of the pruned matrices, %",
-            y_label="KL(dense ‖ pruned), nats, log scale",
+            y_label=MEASURES["kl"].axis,
             height=340,
             y_axis_type="log",
         )
@@ -50,9 +50,15 @@ class CurvePlot(Plot):
         add_point_hover(fig, dots, [*rows, ("perplexity", "@perplexity")])
         super().__init__(fig, "Sparsity against KL(dense ‖ pruned)")
 
-    def show(self, points: Sequence[CurvePoint]) -> None:
-        """Draw the points measured so far."""
-        drawn = measured(points)
+    def show(self, points: Sequence[CurvePoint], measure: Measure = MEASURES["kl"]) -> None:
+        """Draw the points measured so far, and the dense model before them."""
+        run = [p for p in measured(points) if math.isfinite(figure_of(p, measure))]
+        drawn = [*dense_points(run), *run]
+        bottom = edge([figure_of(p, measure) for p in drawn])
+
+        def height(point: CurvePoint) -> float:
+            return max(figure_of(point, measure), bottom)
+
         data: dict[str, dict[str, list[float | str]]] = {}
         ends: list[tuple[CurvePoint, Mark]] = []
         for mark in MARKS:
@@ -71,33 +77,45 @@ class CurvePlot(Plot):
         ring = next((p for p in drawn if p.chosen), None)
         shares = [p.sparsity * 100 for p in drawn]
         low, high = (min(shares), max(shares)) if shares else (0.0, 100.0)
-        ys = [height(p) for p in drawn]
         span = max(high - low, 5.0)
-        bottom, top = (min(ys) / 1.6, max(ys) * 1.6) if ys else (1e-3, 1.0)
+        start, top = bottom / 1.25, max((height(p) for p in drawn), default=1.0) * 1.6
         self.update(
             {
                 **data,
                 "chosen": {"x": [ring.sparsity * 100] if ring else [], "y": [height(ring)] if ring else []},
-                "names": _names(ends, bottom, top),
+                "names": _names([(p, mark, height(p)) for p, mark in ends], start, top),
             },
             {
                 "x_range": {"start": low - span * 0.04, "end": high + span * (0.3 if ends else 0.04)},
-                "y_range": {"start": bottom, "end": top},
+                "y_range": {"start": start, "end": top},
+                "title": {"text": measure.axis},
             },
-            _words(drawn, ring),
+            _words(drawn, ring, measure),
         )
 
 
-def _names(ends: Sequence[tuple[CurvePoint, Mark]], bottom: float, top: float) -> dict[str, list[float | str]]:
+def figure_of(point: CurvePoint, measure: Measure) -> float:
+    """The figure of a measured point: 0 where it is rounding."""
+    found = measure.of(point.divergence) if point.divergence else math.nan
+    return 0.0 if found <= FLOOR else found
+
+
+def edge(figures: Sequence[float]) -> float:
+    """Where what is 0 stands on the logarithmic axis: below all that is not; the least figure where none is 0."""
+    least = min((f for f in figures if f > 0), default=1e-3)
+    return least / EDGE if any(f <= 0 for f in figures) else least
+
+
+def _names(ends: Sequence[tuple[CurvePoint, Mark, float]], bottom: float, top: float) -> dict[str, list[float | str]]:
     """The name of each line at its last point, kept apart."""
     pixels = HEIGHT / max(math.log(top / bottom), 1e-9)
-    ranked = sorted(ends, key=lambda end: height(end[0]))
-    places = [math.log(height(point) / bottom) * pixels for point, _ in ranked]
+    ranked = sorted(ends, key=lambda end: end[2])
+    places = [math.log(height / bottom) * pixels for _, _, height in ranked]
     placed = apart(places, 14.0, HEIGHT - 8)
     return {
-        "x": [point.sparsity * 100 for point, _ in ranked],
-        "y": [height(point) for point, _ in ranked],
-        "text": ["magnitude, global" if mark.name == "global_magnitude" else mark.title for _, mark in ranked],
+        "x": [point.sparsity * 100 for point, _, _ in ranked],
+        "y": [height for _, _, height in ranked],
+        "text": ["magnitude, global" if mark.name == "global_magnitude" else mark.title for _, mark, _ in ranked],
         "dy": [was - now for was, now in zip(places, placed, strict=True)],
     }
 
@@ -114,40 +132,9 @@ def apart(places: Sequence[float], least: float, most: float) -> list[float]:
     return up
 
 
-def kl(point: CurvePoint) -> float:
-    """The divergence of a measured point."""
-    return point.divergence.kl if point.divergence else math.nan
-
-
-def height(point: CurvePoint) -> float:
-    """Where a point stands on the logarithmic axis."""
-    return max(kl(point), FLOOR)
-
-
-def measured(points: Sequence[CurvePoint]) -> list[CurvePoint]:
-    """Those that were not skipped."""
-    return [p for p in points if math.isfinite(kl(p)) and math.isfinite(p.sparsity)]
-
-
-def flips(point: CurvePoint) -> str:
-    """Positions whose most probable token is another."""
-    found = point.divergence
-    if found is None or not found.positions:
-        return "–"
-    return f"{found.flips:,} of {found.positions:,} ({percent(found.flips / found.positions)})"
-
-
-def perplexity(point: CurvePoint) -> str:
-    """Beside the dense one."""
-    found = point.divergence
-    if found is None or found.perplexity is None:
-        return "n/a"
-    return f"{format_number(found.perplexity)} against {format_number(found.dense_perplexity)} dense"
-
-
-def _words(points: Sequence[CurvePoint], ring: CurvePoint | None) -> str:
+def _words(points: Sequence[CurvePoint], ring: CurvePoint | None, measure: Measure) -> str:
     if not points:
-        return "Sparsity against KL(dense ‖ pruned): nothing measured yet"
-    said = "; ".join(f"{p.setting.label}: {number(kl(p))} nats" for p in points)
+        return f"Sparsity against {measure.words}: nothing measured yet"
+    figures = dict.fromkeys(f"{p.setting.label}: {measure.write(figure_of(p, measure))}" for p in points)
     own = f". The run's own: {ring.setting.label}" if ring else ""
-    return f"{len(points)} points, sparsity against KL(dense ‖ pruned). {said}{own}"
+    return f"{len(figures)} points, sparsity against {measure.words}. {'; '.join(figures)}{own}"

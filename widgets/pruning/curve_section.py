@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from lab.events.pruning import CurvePoint
+from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.numbers import capital, number, percent
-from widgets.pruning.curve_plot import FLOOR, CurvePlot, kl, measured
+from widgets.pruning.curve_measures import FLOOR, MEASURES, dense_points, kl, measured
+from widgets.pruning.curve_plot import CurvePlot
 from widgets.pruning.method_marks import title_of
-from widgets.pruning.state import PruningState
+from widgets.pruning.state import DENSE, PruningState
 from widgets.section import Section, section
 from widgets.text import Words
 from widgets.verdict import Verdict
@@ -20,23 +23,53 @@ BEARABLE = 0.1
 """Nats: below it most words stay; a line drawn by us, said as such."""
 
 
+_FORM: dict[str, Any] = {
+    "properties": {
+        "measure": {
+            "type": "string",
+            "title": "Against sparsity",
+            "enum": list(MEASURES),
+            "labels": [measure.label for measure in MEASURES.values()],
+            "default": "kl",
+            "hint": "segmented",
+            "group": "main",
+        }
+    }
+}
+
+
 class CurveSection(Section[PruningState]):
-    """The verdict, the plot, what was skipped, the table."""
+    """The verdict, the plot of one measure, what was skipped, the table.
+
+    Attributes:
+        measure: a name in `MEASURES`.
+    """
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
+        self.measure = "kl"
         self._verdict = Verdict()
+        self._controls = Controls(schema=_FORM, values={"measure": self.measure})
+        self._controls.on_values(self._chosen)
+        self._controls.add_class("lab-inline")
         self._plot = CurvePlot()
         self._caption = Words(css_class="lab-caption")
         self._skipped = Words(css_class="lab-caption")
         self._table = DataTable(summary="Table of all points")
-        self.widget = section(self._verdict, self._plot, self._caption, self._skipped, self._table)
+        self.widget = section(self._verdict, self._controls, self._plot, self._caption, self._skipped, self._table)
+
+    def _chosen(self, values: dict[str, Any]) -> None:
+        if values.get("measure") in MEASURES:
+            with self._desk.lock:
+                self.measure = values["measure"]
+            self._desk.touch()
 
     def render(self, state: PruningState, upto: int, *, live: bool) -> None:
         points = state.curve[: upto + 1]
         self._verdict.show(*curve_verdict(points, live=live, ended=state.end is not None))
-        self._plot.show(points)
-        self._caption.say(("p", _caption(points, live=live)))
+        self._controls.set_values({"measure": self.measure})
+        self._plot.show(points, MEASURES[self.measure])
+        self._caption.say(("p", _caption(points, self.measure, live=live)))
         skipped = [p for p in points if p.skipped]
         self._skipped.say(*(("p", f"Skipped: {p.setting.label}. {_sentence(p.skipped)}") for p in skipped))
         if not live:
@@ -44,6 +77,14 @@ class CurveSection(Section[PruningState]):
 
     def tables(self, state: PruningState) -> Sequence[Table]:
         return (curve_table(state.curve),)
+
+    def link(self) -> dict[str, Any]:
+        return {"curve_measure": None if self.measure == "kl" else self.measure}
+
+    def restore(self, settings: dict[str, Any]) -> None:
+        wanted = settings.get("curve_measure")
+        if isinstance(wanted, str) and wanted in MEASURES:
+            self.measure = wanted
 
 
 def curve_verdict(points: Sequence[CurvePoint], *, live: bool, ended: bool) -> tuple[str, str, str, str]:
@@ -80,7 +121,7 @@ def _duel(drawn: Sequence[CurvePoint]) -> str:
     return ""
 
 
-def _caption(points: Sequence[CurvePoint], *, live: bool) -> str:
+def _caption(points: Sequence[CurvePoint], measure: str, *, live: bool) -> str:
     drawn = measured(points)
     if not drawn:
         stays = "Points appear as they are measured; what is there stays when the run is stopped."
@@ -88,9 +129,11 @@ def _caption(points: Sequence[CurvePoint], *, live: bool) -> str:
     first = drawn[0].divergence
     where = f" on {first.positions:,} positions of held-out text ({first.text_hash})" if first else ""
     ring = " The ring is this run's own setting." if any(p.chosen for p in drawn) else ""
-    floor = f" At most {FLOOR:g} is drawn at the lower edge." if any(kl(p) <= FLOOR for p in drawn) else ""
+    zeros = {"kl": f"a KL of 0, or of at most {FLOOR:g}, which is rounding,", "flips": "no flip at all"}
+    floor = f" On the lower edge: {zeros[measure]}." if measure in zeros else ""
+    start = " Each line begins with the dense model, at sparsity 0."
     truth = "zeros stand in dense tensors: losses are real, nothing is saved"
-    return f"MEASURED{where}; {truth}. Lower is better.{ring}{floor}"
+    return f"MEASURED{where}; {truth}. Lower is better.{start}{floor}{ring}"
 
 
 def _sentence(words: str) -> str:
@@ -102,13 +145,14 @@ def curve_table(points: Sequence[CurvePoint]) -> Table:
     head = ["setting", "method", "sparsity", "KL(dense ‖ pruned), nats", "worst KL", "flips", "positions", "perplexity"]
     head += ["dense perplexity", "bits per byte", "dense bits per byte", "own setting", "ms", "skipped"]
     rows = []
-    for p in points:
+    dense = [(DENSE, p) for p in dense_points(points)[:1]]  # one for all methods: it is the same model
+    for method, p in (*dense, *((p.setting.method, p) for p in points)):
         d = p.divergence
         measures = [d.kl, d.worst_kl, d.flips, d.positions, d.perplexity, d.dense_perplexity] if d else [None] * 6
         measures += [d.bits_per_byte, d.dense_bits_per_byte] if d else [None, None]
         cells = [value if isinstance(value, int) else _number(value) for value in measures]
         own = "yes" if p.chosen else ""
-        rows.append([p.setting.label, p.setting.method, _number(p.sparsity), *cells, own, _number(p.ms), p.skipped])
+        rows.append([p.setting.label, method, _number(p.sparsity), *cells, own, _number(p.ms), p.skipped])
     return Table("sparsity_curve", head, rows)
 
 

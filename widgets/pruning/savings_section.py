@@ -201,7 +201,8 @@ def _decode_rows(state: PruningState, rows: dict[str, list[TimedToken]]) -> list
         ms = step_ms(rows.get(name, ()), figures)
         if ms is None:
             if figures is not None:
-                made.append(BarRow(_label(state, name), note="not here", cells=[NOTHING] * 3, title=figures.words))
+                why = figures.words.partition(":")[0]  # "not here" or "not run"
+                made.append(BarRow(_label(state, name), note=why, cells=[NOTHING] * 3, title=figures.words))
             continue
         ratio = f"{figures.speedup:.2f}" if figures and math.isfinite(figures.speedup) else NOTHING
         cells = [format_ms(ms), format_number(1000 / ms) if ms else NOTHING, "1" if name == DENSE else ratio]

@@ -20,13 +20,17 @@ from lab.experiments.compared.targets import Target, find_targets, pick
 from lab.experiments.pruning.choices import ONE_MATRIX, MethodName, PatternName, ScopeName
 from lab.experiments.pruning.settings import Scheme
 from lab.pruning.example import magnitude_example
-from lab.pruning.mask_bits import LONGEST, ZERO, Viewport, pack_mask, unpack_mask, value_bytes
+from lab.pruning.mask_bits import LONGEST, ZERO, Viewport, kept_per_row, pack_mask, unpack_mask, value_bytes
 from lab.pruning.nm import check_nm
 from lab.pruning.storage import Counted, store
 from lab.steps import finished
 
 QUICK: tuple[MethodName, ...] = ("random", "magnitude")
 """Methods quick enough to answer while a slider moves: they read nothing but the matrix."""
+MOST_BITS = 184 * 1024
+"""Bytes of a mask in one answer: in base64, with the words beside it, they stay below 256 KiB."""
+_NOT_OF_A_RUN = ("pattern", "scope", "seed")
+"""What a question may say, and the mask that a run made does not follow."""
 MOST_NAMED = 12
 """Offending groups that are named."""
 
@@ -39,7 +43,10 @@ class MatrixQuestion(Question):
 
 
 class MaskQuestion(MatrixQuestion):
-    """The mask of one matrix: by a quick method at any sparsity, by others as the run made it."""
+    """The mask of one matrix: by a quick method at any sparsity, by others as the run made it.
+
+    Of those, what else is asked counts for nothing: the answer tells the sparsity that its mask really has.
+    """
 
     method: MethodName = Field("magnitude", description="random or magnitude; others from a run.")
     sparsity: float = Field(0.5, ge=0.0, le=1.0, allow_inf_nan=False, description="Share of the weights that go.")
@@ -99,7 +106,7 @@ def inspect(context: RunContext | None, facts: ModelFacts, name: str, params: Ba
 
     Raises:
         NotFound: no such question.
-        BadInput: no such layer, matrix or part of it; a pattern that does not fit.
+        BadInput: no such layer, matrix or part of it; a pattern that does not fit; a mask too large for an answer.
         Unavailable: the question needs the model's weights, or a run.
     """
     del facts
@@ -120,24 +127,33 @@ def inspect(context: RunContext | None, facts: ModelFacts, name: str, params: Ba
 
 
 def _mask(context: RunContext | None, question: MaskQuestion) -> dict[str, Any]:
-    """`bits` as in `MaskMade`, with `rows`, `columns`, `kept`, `label`, and the `sparsity` that was counted."""
+    """`bits` as in `MaskMade`, with `rows`, `columns`, `kept`, `label`; the `sparsity` is counted, `asked` what was."""
     target, bits, label = _bits(context, question)
     rows, columns = target.weight.shape
-    kept = int(unpack_mask(bits, columns).sum())
+    kept = int(kept_per_row(bits).sum())
     return {
-        **question.model_dump(),
+        **question.model_dump(exclude={"sparsity", *(() if question.method in QUICK else _NOT_OF_A_RUN)}),
+        "asked": question.sparsity,
+        "sparsity": 1 - kept / (rows * columns),
         "matrix": target.title,
         "label": label,
         "rows": rows,
         "columns": columns,
         "kept": kept,
-        "counted": 1 - kept / (rows * columns),
         "bits": ArrayData.of(bits.numpy(), "uint8").to_json(),
     }
 
 
 def _bits(context: RunContext | None, question: MaskQuestion) -> tuple[Target, Tensor, str]:
     target = _target(context, question)
+    rows, columns = target.weight.shape
+    size = rows * -(-columns // 8)
+    if size > MOST_BITS:
+        raise BadInput(
+            f"The mask of {target.title}, {rows:,} x {columns:,}, takes {size:,} bytes, a bit a weight; "
+            f"an answer holds {MOST_BITS:,} at most.",
+            remedy="Ask for a smaller matrix, or run the task masks on this one: a run tells its masks whole.",
+        )
     if question.method in QUICK:
         scheme = Scheme(question.method, question.sparsity, question.pattern, question.scope, seed=question.seed)
         made = finished(scheme.make(target.name).prune(target.weight))

@@ -47,12 +47,15 @@ class MaskStudy:
     def events(self) -> RunGenerator:
         """All events of the run."""
         yield from self.setup.begin()
-        if self.setup.scheme.method == "global_magnitude":
-            yield from self._threshold_of_all()
+        # Magnitude reads no text, so that there is something to see at once.
+        first = yield from self._magnitude(self.targets[0])
         names = [target.name for target in self.targets]
         self.calibration, self.held_out = yield from self.setup.texts.inputs(names)
+        if self.setup.scheme.method == "global_magnitude":
+            yield from self._threshold_of_all()
         for target in self.targets:
-            yield from self._matrix(target)
+            magnitude = first if target is self.targets[0] else (yield from self._magnitude(target))
+            yield from self._matrix(target, magnitude)
         yield from self.setup.proving()
         return Outcome()
 
@@ -68,21 +71,25 @@ class MaskStudy:
         )
         self.everywhere = {target.name: found.masks[target.name] for target in self.targets}
 
-    def _matrix(self, target: Target) -> Part:
+    def _magnitude(self, target: Target) -> Made[Studied]:
+        """Magnitude's mask, which the others are measured against."""
+        scheme = self.setup.scheme.by("magnitude")
+        studied = yield from self._studied(target, scheme, None)
+        yield mask_made(studied, chosen=scheme == self.setup.scheme)
+        return studied
+
+    def _matrix(self, target: Target, magnitude: Studied) -> Part:
         inputs, held_out = self.calibration[target.name], self.held_out[target.name]
         kept: dict[str, Tensor] = {}
-        beside = {scheme.method: scheme for scheme in self.schemes()}
-        # Magnitude's error is what the others are measured against, so that it comes first.
-        magnitude = yield from self._studied(target, beside["magnitude"], inputs)
-        yield None
         base = prune_errors(magnitude, inputs, held_out, None)
-        for scheme in beside.values():
+        yield base
+        for scheme in self.schemes():
             chosen = scheme == self.setup.scheme
-            studied = magnitude if scheme.method == "magnitude" else (yield from self._studied(target, scheme, inputs))
-            yield mask_made(studied, chosen=chosen)
             if scheme.method == "magnitude":
-                yield base
+                studied = magnitude
             else:
+                studied = yield from self._studied(target, scheme, inputs)
+                yield mask_made(studied, chosen=chosen)
                 yield prune_errors(studied, inputs, held_out, base.calibration_error)
             yield from self._checked(studied, inputs)
             kept[scheme.method] = pack_mask(studied.mask)
@@ -96,7 +103,7 @@ class MaskStudy:
         for method, bits in kept.items():
             masks[target.layer, target.projection, method] = bits
 
-    def _studied(self, target: Target, scheme: Scheme, inputs: LayerInputs) -> Made[Studied]:
+    def _studied(self, target: Target, scheme: Scheme, inputs: LayerInputs | None) -> Made[Studied]:
         mistake = self.setup.params.break_run if scheme == self.setup.scheme else "nothing"
         stage = f"{target.title}: {scheme.setting.label}"
         if scheme.method == "global_magnitude":

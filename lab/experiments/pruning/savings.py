@@ -24,7 +24,8 @@ from lab.models.prompts import TextStream
 
 NO_GAIN = "Zeros are numbers: a dense kernel reads and multiplies them like any other."
 GAIN = "Rows and columns are gone: every product is smaller and dense."
-NO_KERNEL = "not here: the kernel for 2:4 needs an NVIDIA GPU of compute capability 8.0 or newer"
+NO_KERNEL = "not here: the kernel for 2:4 needs an NVIDIA GPU of compute capability 8.0 or newer; this run is on"
+NOT_RUN = "not run: the kernel for 2:4 of this GPU, compute capability"
 NAN = float("nan")
 
 
@@ -95,9 +96,19 @@ def _variants(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[tupl
     except (BadInput, ModelError) as error:
         yield Variant(name="rows", label=label, truth="dense, smaller", notes=(error.message,))
         missing["rows"] = f"not here: {error.message}"
-    yield Variant(name="2:4", label="2:4 kernel", truth="packed", notes=(NO_KERNEL,))
-    missing["2:4"] = NO_KERNEL
+    missing["2:4"] = two_of_four(setup.loaded.device)
+    yield Variant(name="2:4", label="2:4 kernel", truth="packed", notes=(missing["2:4"],))
     return runners, missing
+
+
+def two_of_four(device: torch.device) -> str:
+    """Why the kernel for 2:4 is not timed: the device has none, or it has one that this task does not run."""
+    if device.type != "cuda":
+        return f"{NO_KERNEL} {'the CPU' if device.type == 'cpu' else device.type}"
+    major, minor = torch.cuda.get_device_capability(device)
+    if major < 8:
+        return f"{NO_KERNEL} one of {major}.{minor}"
+    return f"{NOT_RUN} {major}.{minor}, is not timed by this task"
 
 
 def _taken(whole: Whole) -> str:
