@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -15,6 +19,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from lab.backend.hosting import HostedSettings
+from widgets.voila.handlers import HEARTBEAT, STARTING_S, Page, TornadoVoilaHandler
 from widgets.voila.headers import page_headers
 
 PAGE = "voila/render/page.ipynb"
@@ -49,21 +54,26 @@ def kernel_of(page: str) -> str:
     return str(found)
 
 
-def opened(server: PagesServer) -> tuple[httpx.Client, str]:
-    """A visitor with a page of its own, once a seat is free, and its kernel."""
-    pages: list[str] = []
+@contextmanager
+def opened(server: PagesServer) -> Iterator[tuple[httpx.Client, str]]:
+    """A visitor with a page of its own, once a seat is free, and the page; its kernel ends with it."""
+    found: list[tuple[httpx.Client, str]] = []
 
     def open_page() -> bool:
         visitor = server.visitor()
         answer = visitor.get(PAGE)
         if answer.status_code == 200:
-            visitors.append(visitor)
-            pages.append(answer.text)
+            found.append((visitor, answer.text))
         return answer.status_code == 200
 
-    visitors: list[httpx.Client] = []
-    until(open_page, "a seat came free", 30)
-    return visitors[0], kernel_of(pages[0])
+    until(open_page, "a seat came free", 60)
+    yield found[0]
+    end(*found[0])
+
+
+def end(visitor: httpx.Client, page: str) -> None:
+    """The farewell of a page that is closed."""
+    visitor.post(f"voila/api/shutdown/{kernel_of(page)}", data={"_xsrf": visitor.cookies["_xsrf"]})
 
 
 def test_without_the_token_there_is_a_form_and_nothing_else(server: PagesServer) -> None:
@@ -101,45 +111,61 @@ def test_the_proxy_says_who_came_and_how(server: PagesServer) -> None:
 
 
 def test_the_seats_are_counted_and_come_free(server: PagesServer) -> None:
-    first, kernel = opened(server)
-    opened(server)
-    page = server.visitor().get(PAGE)
-    assert page.status_code == 503
-    assert page.headers["retry-after"] == "30"
-    assert "All seats are taken." in page.text
-    gone = first.post(f"voila/api/shutdown/{kernel}", data={"_xsrf": first.cookies["_xsrf"]})
-    assert gone.status_code == 204
-    again = server.visitor().get(PAGE)
-    assert again.status_code == 200
-    assert "knows no token" in again.text
-    assert SECRET not in again.text
-    # Nobody ever connects to these kernels: they are idle, and end.
-    until(lambda: "Culling" in server.log.read_text(), "idle kernels ended", 30)
-    opened(server)
+    with opened(server), ExitStack() as stack:
+        visitor, page = stack.enter_context(opened(server))
+        full = server.visitor().get(PAGE)
+        assert full.status_code == 503
+        assert full.headers["retry-after"] == "30"
+        assert "All seats are taken." in full.text
+        assert "knows no token" in page
+        assert SECRET not in page
+        stack.close()  # one page is closed
+        again = server.visitor().get(PAGE)
+        assert again.status_code == 200
+        end(visitor, again.text)
+
+
+def test_a_page_that_fell_silent_gives_its_seat_back(server: PagesServer) -> None:
+    async def come_and_go(visitor: httpx.Client, page: str) -> None:
+        connection = await connected(server, visitor, kernel_of(page))
+        connection.close()
+        while await connection.read_message() is not None:
+            pass
+
+    with opened(server) as (visitor, page):
+        path = f"api/kernels/{kernel_of(page)}"
+        asyncio.run(come_and_go(visitor, page))
+        until(lambda: visitor.get(path).status_code == 404, "the idle kernel ended", 30)
+        assert "Culling" in server.log.read_text()
 
 
 def test_seats_that_are_asked_for_at_once_are_counted_too(server: PagesServer) -> None:
-    async def rush() -> list[int]:
-        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
-            query = {"token": TOKEN}
-            headers = [{"x-real-ip": f"10.0.1.{n}"} for n in range(6)]
-            answers = await asyncio.gather(*[client.get(server.url + PAGE, params=query, headers=h) for h in headers])
-            return [answer.status_code for answer in answers]
+    visitors = [server.visitor() for _ in range(2 * SEATS + 2)]
 
-    statuses = asyncio.run(rush())
-    assert set(statuses) <= {200, 503}
+    async def rush() -> list[httpx.Response]:
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+            asked = [client.get(server.url + PAGE, headers=v.headers, cookies=dict(v.cookies)) for v in visitors]
+            return await asyncio.gather(*asked)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of cookies for one request
+        answers = asyncio.run(rush())
+    statuses = [answer.status_code for answer in answers]
+    assert set(statuses) == {200, 503}
     assert statuses.count(200) <= SEATS
-    assert statuses.count(503) >= 6 - SEATS
+    for visitor, answer in zip(visitors, answers, strict=True):
+        if answer.status_code == 200:
+            end(visitor, answer.text)
 
 
 def test_one_address_opens_only_so_many_pages(server: PagesServer) -> None:
-    visitor = server.visitor()
-    answers = [visitor.get(PAGE) for _ in range(4)]
-    assert {a.status_code for a in answers[:3]} <= {200, 503}
-    assert answers[3].status_code == 429
-    assert 1 <= int(answers[3].headers["retry-after"]) <= 20
-    assert "Too many pages at once." in answers[3].text
-    assert server.visitor().get(PAGE).status_code in (200, 503)
+    with opened(server), opened(server):  # all seats: what follows needs no kernel
+        visitor = server.visitor()
+        answers = [visitor.get(PAGE) for _ in range(4)]
+        assert [a.status_code for a in answers] == [503, 503, 503, 429]
+        assert 1 <= int(answers[3].headers["retry-after"]) <= 20
+        assert "Too many pages at once." in answers[3].text
+        assert server.visitor().get(PAGE).status_code == 503
 
 
 DISCLOSING = [
@@ -201,30 +227,32 @@ def test_a_page_that_there_is_would_be_seen(server: PagesServer) -> None:
 
 
 def test_no_kernel_is_made_or_restarted_by_a_client(server: PagesServer) -> None:
-    visitor, kernel = opened(server)
-    xsrf = {"x-xsrftoken": visitor.cookies["_xsrf"]}
-    assert visitor.post("api/kernels", json={"name": "python3"}, headers=xsrf).status_code == 404
-    assert visitor.post(f"api/kernels/{kernel}/restart", headers=xsrf).status_code == 404
-    assert visitor.delete(f"api/kernels/{kernel}").status_code == 403  # no XSRF token: another site's page sent it
+    with opened(server) as (visitor, page):
+        kernel = kernel_of(page)
+        xsrf = {"x-xsrftoken": visitor.cookies["_xsrf"]}
+        assert visitor.post("api/kernels", json={"name": "python3"}, headers=xsrf).status_code == 404
+        assert visitor.post(f"api/kernels/{kernel}/restart", headers=xsrf).status_code == 404
+        assert visitor.delete(f"api/kernels/{kernel}").status_code == 403  # no XSRF token: another site's page sent it
 
 
 def test_every_answer_has_the_headers(server: PagesServer) -> None:
-    visitor, kernel = opened(server)
     stranger = server.visitor(token=False)
-    answers = [
-        visitor.get(""),
-        visitor.get("nothing"),
-        visitor.get("voila/templates/base/static/voila.js"),
-        visitor.get("voila/templates/base/static/none.js"),
-        visitor.get("voila/static/none.js"),
-        visitor.get("voila/labextensions/none.js"),
-        visitor.get(f"api/kernels/{kernel}"),
-        visitor.get(f"api/kernels/{kernel}/channels"),
-        visitor.post("voila/api/shutdown/x"),
-        visitor.request("BREW", PAGE),
-        stranger.get(PAGE),
-        stranger.get("login"),
-    ]
+    with opened(server) as (visitor, page):
+        kernel = kernel_of(page)
+        answers = [
+            visitor.get(""),
+            visitor.get("nothing"),
+            visitor.get("voila/templates/base/static/voila.js"),
+            visitor.get("voila/templates/base/static/none.js"),
+            visitor.get("voila/static/none.js"),
+            visitor.get("voila/labextensions/none.js"),
+            visitor.get(f"api/kernels/{kernel}"),
+            visitor.get(f"api/kernels/{kernel}/channels"),
+            visitor.post("voila/api/shutdown/x"),
+            visitor.request("BREW", PAGE),
+            stranger.get(PAGE),
+            stranger.get("login"),
+        ]
     assert [a.status_code for a in answers] == [302, 404, 200, 404, 403, 404, 200, 400, 403, 405, 302, 200]
     for answer in answers:
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -257,8 +285,7 @@ def comm(text: str) -> str:
 
 @pytest.mark.parametrize(("size", "messages", "cut"), [(200_000, 3, False), (200_000, 6, True), (100, 4000, True)])
 def test_a_page_that_sends_too_much_is_cut_off(server: PagesServer, size: int, messages: int, cut: bool) -> None:
-    async def send() -> int | None:
-        visitor, kernel = await asyncio.to_thread(opened, server)
+    async def send(visitor: httpx.Client, kernel: str) -> int | None:
         connection = await connected(server, visitor, kernel)
         for _ in range(messages):
             if connection.protocol is None or connection.close_code is not None:
@@ -271,7 +298,8 @@ def test_a_page_that_sends_too_much_is_cut_off(server: PagesServer, size: int, m
         connection.close()
         return connection.close_code
 
-    assert asyncio.run(send()) == (1008 if cut else 1000)
+    with opened(server) as (visitor, page):
+        assert asyncio.run(send(visitor, kernel_of(page))) == (1008 if cut else 1000)
 
 
 def test_one_users_own_lab_answers_to_no_other_name(own: PagesServer) -> None:
@@ -282,3 +310,25 @@ def test_one_users_own_lab_answers_to_no_other_name(own: PagesServer) -> None:
     assert answer.status_code == 403, request
     assert httpx.get(own.url + "voila/files/notes.txt", trust_env=False).status_code == 404
     assert "x-frame-options" in answer.headers
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_kernel_that_never_comes_is_said(monkeypatch: pytest.MonkeyPatch, dies: bool) -> None:
+    async def parts(*_: Any, **__: Any) -> AsyncIterator[str]:
+        yield "head"
+        for _ in range(STARTING_S):
+            yield f"<script>{HEARTBEAT}</script>"
+            if not dies:
+                yield "a cell"
+
+    async def read() -> list[str]:
+        page: Any = object.__new__(Page)
+        page.voila_configuration = SimpleNamespace(http_keep_alive_timeout=10)
+        page.render_template = lambda name: name
+        return [part async for part in page.get_generator()]
+
+    monkeypatch.setattr(TornadoVoilaHandler, "get_generator", parts)
+    monkeypatch.setattr(Page, "log", SimpleNamespace(error=lambda *_: None))
+    found = asyncio.run(read())
+    assert found[-1].startswith("lab_failed.html") == dies
+    assert len(found) == (11 if dies else 1 + 2 * STARTING_S)

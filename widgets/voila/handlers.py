@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,10 @@ from widgets.voila.seats import Full
 LAB = "lab"
 """Key of the tornado settings under which the handlers find `Rules`."""
 FULL_RETRY_S = 30
+STARTING_S = 90
+"""A kernel that has said nothing for so long has died: Voila itself would wait for ever."""
+HEARTBEAT = "voila_heartbeat()"
+"""Stands in the parts that Voila sends while nothing happens."""
 MESSAGE_BYTES = 256
 """What a message counts beside its own bytes, so that many small ones count too."""
 _TEMPLATE = re.compile(r"[A-Za-z0-9_-]+/static/[^\\\0]+")
@@ -119,6 +123,17 @@ class Page(Ruled, TornadoVoilaHandler):  # type: ignore[misc]
             await super().get(path)  # type: ignore[misc]  # authenticated: a coroutine or, after a redirect, None
         except Full:
             raise Later(503, FULL_RETRY_S) from None
+
+    async def get_generator(self, path: str | None = None) -> AsyncIterator[str]:
+        """The page in parts, ended in words where its kernel does not come."""
+        silent = 0
+        async for part in super().get_generator(path=path):
+            silent = silent + 1 if HEARTBEAT in part else 0
+            if silent * self.voila_configuration.http_keep_alive_timeout > STARTING_S:
+                self.log.error("A page's kernel did not start.")
+                yield self.render_template("lab_failed.html") + "<script>window.voila_finish();</script>"
+                return
+            yield part
 
 
 class Login(Ruled, VoilaLoginHandler):  # type: ignore[misc]
