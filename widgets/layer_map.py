@@ -71,6 +71,7 @@ class LayerMap(Plot):
         planned: Iterable[tuple[int, str]] = (),
         write: Callable[[float], str] = format_number,
         ends: tuple[float, float] | None = None,
+        title: str = "",
     ) -> None:
         """Draw matrices.
 
@@ -80,6 +81,7 @@ class LayerMap(Plot):
             planned: (layer, projection) of matrices that are still to come, as empty places.
             write: how a figure is written at the ends of the scale.
             ends: of the scale; None takes the smallest and the largest figure.
+            title: what the colour stands for and its unit, above the map.
         """
         known = [item for item in items if item.projection in PROJECTIONS]
         coming = [place for place in planned if place[1] in PROJECTIONS]
@@ -109,7 +111,11 @@ class LayerMap(Plot):
                 else {"x": [], "y": []},
                 "names": _scale_words(layers, top, write(low), write(high)) if finite else _NO_WORDS,
             },
-            {"x_range": layer_range(layers), "y_range": {"start": last + 0.5, "end": top - 0.45}},
+            {
+                "x_range": layer_range(layers),
+                "y_range": {"start": last + 0.5, "end": top - 0.45},
+                "title": {"text": title},
+            },
             label,
         )
 

@@ -25,7 +25,9 @@ class LevelsPlot(Plot):
         paint(others.glyph, line_color="--lab-series-2")
         feet = fig.scatter("x", 0, source=pins, marker="dash", angle=1.5708, size=9, line_width=2)
         paint(feet.glyph, line_color="--lab-text")
-        add_hover(fig, [heads], [("level", "@index"), ("at", "@x{0.0000}"), ("of the weights", "@share{0.0} %")])
+        add_hover(
+            fig, [heads], [("level", "@index"), ("at", "@x{0.0000} × largest |w|"), ("of the weights", "@share{0.0} %")]
+        )
         super().__init__(fig, "Levels and weights")
 
     def show(self, shown: LevelsShown) -> None:

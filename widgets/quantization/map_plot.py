@@ -8,7 +8,7 @@ from typing import Literal
 
 from lab.events.quantization import MapCell
 from lab.experiments.quantization.choices import PROJECTIONS
-from widgets.format import format_number
+from widgets.format import format_number, format_share
 from widgets.layer_map import LayerMap, MapItem
 from widgets.quantization.state import Matrix
 
@@ -21,13 +21,14 @@ MEASURES: dict[Measure, str] = {
 UNITS: dict[Measure, str] = {
     "weight": "|W′ − W| / |W|",
     "output": "|X(W′ − W)ᵀ| / |XWᵀ|, held-out text",
-    "largest": "largest |W′ − W|",
+    "largest": "max |W′ − W|, in the weights’ own scale",
 }
 _TIPS = [
-    ("weight error", "@weight"),
-    ("output error", "@output"),
-    ("largest change", "@largest"),
-    ("bits", "@bits, @bpw a weight in all"),
+    ("weight error", "@weight of |W|"),
+    ("output error", "@output of |XWᵀ|"),
+    ("max |W′ − W|", "@largest"),
+    ("bits of a code", "@bits"),
+    ("bits per weight in all", "@bpw"),
 ]
 
 
@@ -55,16 +56,28 @@ class MapPlot(LayerMap):
                 c.projection,
                 value(c, measure),
                 {
-                    "weight": format_number(c.weight_error),
-                    "output": format_number(c.output_error),
-                    "largest": format_number(c.max_error),
+                    "weight": write(c.weight_error, "weight"),
+                    "output": write(c.output_error, "output"),
+                    "largest": write(c.max_error, "largest"),
                     "bits": c.bits,
                     "bpw": format_number(c.bits_per_weight),
                 },
             )
             for c in cells.values()
         ]
-        self.draw(items, layers, _label(list(cells.values()), measure), planned=planned)
+        self.draw(
+            items,
+            layers,
+            _label(list(cells.values()), measure),
+            planned=planned,
+            write=lambda error: write(error, measure),
+            title=f"colour: {MEASURES[measure]}, {UNITS[measure]}",
+        )
+
+
+def write(error: float, measure: Measure) -> str:
+    """An error as it is read: a share of what it is relative to, a change of a weight as it is."""
+    return format_number(error) if measure == "largest" else format_share(error)
 
 
 def _label(cells: list[MapCell], measure: Measure) -> str:
@@ -74,6 +87,6 @@ def _label(cells: list[MapCell], measure: Measure) -> str:
     worst, least = (pick(finite, key=lambda c: value(c, measure)) for pick in (max, min))
     return (
         f"Map of the model, {MEASURES[measure]} of {len(finite)} matrices: largest "
-        f"{format_number(value(worst, measure))} at layer {worst.layer} {worst.projection}, smallest "
-        f"{format_number(value(least, measure))} at layer {least.layer} {least.projection}"
+        f"{write(value(worst, measure), measure)} at layer {worst.layer} {worst.projection}, smallest "
+        f"{write(value(least, measure), measure)} at layer {least.layer} {least.projection}"
     )

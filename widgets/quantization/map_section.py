@@ -285,10 +285,10 @@ def map_table(cells: dict[Matrix, MapCell]) -> Table:
     head = [
         "layer",
         "projection",
-        "bits",
-        "weight error",
-        "output error",
-        "largest change",
+        "bits of a code",
+        "weight error, |W′ − W| / |W|",
+        "output error, |X(W′ − W)ᵀ| / |XWᵀ|",
+        "max |W′ − W|",
         "bits per weight",
         "weights",
     ]
@@ -313,7 +313,7 @@ def sensitivity_table(tried: Sequence[Sensitivity]) -> Table:
     head = [
         "layer",
         "KL(dense ‖ quantized), nats",
-        "worst KL",
+        "worst KL, nats",
         "flips",
         "positions",
         "perplexity",
@@ -341,4 +341,4 @@ def bits_table(coverage: Coverage | None) -> Table:
     bits = coverage.layer_bits if coverage else ()
     sizes = coverage.layer_bytes if coverage else ()
     rows = [[i, b or "dense", sizes[i] if i < len(sizes) else None] for i, b in enumerate(bits)]
-    return Table("bits_by_layer", ["layer", "bits of a code", "bytes"], rows)
+    return Table("bits_by_layer", ["layer", "bits of a code", "size, bytes"], rows)

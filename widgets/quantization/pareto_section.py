@@ -115,7 +115,7 @@ def pareto_table(points: Sequence[ParetoPoint]) -> Table:
         "method",
         "bits per weight",
         "KL(dense ‖ quantized), nats",
-        "worst KL",
+        "worst KL, nats",
         "flips",
         "positions",
         "perplexity",

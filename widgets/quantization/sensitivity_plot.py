@@ -33,7 +33,7 @@ class SensitivityPlot(Plot):
                 ("layer", "@x"),
                 ("KL(dense ‖ quantized)", "@kl nats"),
                 ("worst position", "@worst nats"),
-                ("flips", "@flips"),
+                ("flips of the first guess", "@flips"),
             ],
         )
         super().__init__(fig, "KL(dense ‖ quantized) with one layer quantized at a time")
@@ -86,7 +86,7 @@ class BitsPlot(Plot):
         kept = fig.vbar(x="x", top="top", width=0.72, source=dense, fill_alpha=0.15, line_width=1, line_dash=[3, 2])
         paint(kept.glyph, fill_color="--lab-muted", line_color="--lab-muted")
         add_words(fig, names, text_align="align", y_offset=-3)
-        add_point_hover(fig, [made, kept], [("layer", "@x"), ("bits", "@bits"), ("size", "@bytes")])
+        add_point_hover(fig, [made, kept], [("layer", "@x"), ("bits of a code", "@bits"), ("size", "@bytes")])
         super().__init__(fig, "Bits of each layer")
 
     def show(self, coverage: Coverage | None) -> None:

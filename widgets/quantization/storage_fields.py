@@ -105,7 +105,9 @@ def _size(name: str, title: str, limit: int, description: str, least: int = 1) -
 SCHEMA: dict[str, Any] = {
     "properties": {
         "model": _choose("Model", MODELS, "count", "select"),
-        "billions": _slide("Weights", "number", 0.1, 100.0, 7.0, step=0.1, unit="billion", when={"model": "count"}),
+        "billions": _slide(
+            "Weights, billions", "number", 0.1, 100.0, 7.0, step=0.1, unit="billion", when={"model": "count"}
+        ),
         "config": {
             "type": "string",
             "title": "The text of a config.json",
@@ -132,8 +134,10 @@ SCHEMA: dict[str, Any] = {
             "group": "main",
             "when": {"model": "sizes"},
         },
-        "bits": _slide("Bits", "integer", 2, 8, 4, unit="bits"),
-        "group_size": _choose("Group size", {s: s for s in ("16", "32", "64", "128", "256", "512")}, "128", "slider"),
+        "bits": _slide("Bits of a code", "integer", 2, 8, 4, unit="bits"),
+        "group_size": _choose(
+            "Group size", {s: f"{s} weights" for s in ("16", "32", "64", "128", "256", "512")}, "128", "slider"
+        ),
         "kind": _choose("Levels", {str(k): v for k, v in KINDS.items()}, "absmax", "select")
         | {"when": {"model": [name for name in MODELS if name != "count"]}},
         "scale_format": _choose("Scales", {"float16": "2 bytes", "float32": "4 bytes"}, "float16"),

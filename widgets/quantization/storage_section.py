@@ -82,7 +82,7 @@ class StorageSection(Section[QuantizationState]):
             return
         self._figures.show(storage_figures(answer))
         rows = storage_rows(answer)
-        self._bars.show(rows, [Column("bytes"), Column("bits a weight")], most=float(answer["total"]["before_bytes"]))
+        self._bars.show(rows, [Column("size"), Column("bits a weight")], most=float(answer["total"]["before_bytes"]))
         self._words.say(*(("p", text) for text in storage_words(answer)))
         if not live:
             self._table.show(storage_table(answer))
@@ -163,11 +163,11 @@ def storage_table(answer: Answer) -> Table:
     head = [
         "what",
         "weights",
-        "codes B",
-        "scales B",
-        "zero points B",
-        "dense B",
-        "before B",
+        "codes, bytes",
+        "scales, bytes",
+        "zero points, bytes",
+        "left dense, bytes",
+        "before, bytes",
         "bits a weight",
         "why dense",
     ]

@@ -74,7 +74,7 @@ def model_table(state: QuantizationState) -> Table:
         "weight error",
         "output error",
         "KL(dense ‖ quantized), nats",
-        "worst KL",
+        "worst KL, nats",
         "flips",
         "positions",
     ]
@@ -123,7 +123,7 @@ def levels_table(state: QuantizationState) -> Table:
     ]
     return Table(
         "levels",
-        ["layer", "projection", "levels of", "index", "level / largest |w|", "weights", "share of weights"],
+        ["layer", "projection", "levels of", "index", "level / largest |w|", "weights", "share of weights, 0 to 1"],
         rows,
     )
 
@@ -134,7 +134,7 @@ def coverage_table(state: QuantizationState) -> Table:
         [r.name, r.modules, r.parameters, r.quantized, r.reason, r.bytes]
         for r in (state.coverage.rows if state.coverage else ())
     ]
-    return Table("coverage", ["what", "modules", "parameters", "quantized", "why not", "bytes"], rows)
+    return Table("coverage", ["what", "modules", "parameters", "quantized", "why not", "size, bytes"], rows)
 
 
 def format_table(state: QuantizationState) -> Table:
