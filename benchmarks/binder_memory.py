@@ -170,7 +170,7 @@ def visit(server: BinderServer, browser: Any) -> Report:
     Raises:
         playwright's TimeoutError: something did not appear; MemoryError: the limit was passed.
     """
-    report = Report(server.watch._limit)
+    report = Report(server.watch.limit_bytes)
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     try:
         index = context.new_page()
@@ -192,7 +192,9 @@ def visit(server: BinderServer, browser: Any) -> Report:
         report.note("speculative decoding, live, beside the page of beam search", server.watch)
     except Exception as error:
         if server.watch.passed:
-            raise MemoryError(f"passed {server.watch._limit / MIB:,.0f} MiB: {in_words(server.watch.parts)}") from error
+            raise MemoryError(
+                f"passed {server.watch.limit_bytes / MIB:,.0f} MiB: {in_words(server.watch.parts)}"
+            ) from error
         raise
     finally:
         context.close()

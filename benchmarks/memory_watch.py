@@ -1,6 +1,6 @@
 """A limit on the memory of a tree of processes: its proportional set size is summed, and who passes it is killed.
 
-It stands in for a container's limit where no control group can be made. Proportional set size (PSS) counts a page that
+It stands in for a container's limit where no control group is at hand. Proportional set size (PSS) counts a page that
 several processes share once in all; pages of files that are mapped count too, so it is rather more than a container is
 charged with. Between two looks (50 ms) a peak can be missed; the kernel's own limit would not miss it.
 """
@@ -59,7 +59,7 @@ class MemoryWatch:
 
     def __init__(self, pid: int, limit_bytes: int) -> None:
         self._pid = pid
-        self._limit = limit_bytes
+        self.limit_bytes = limit_bytes
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory-watch", daemon=True)
         self.peak_bytes = 0
@@ -89,7 +89,7 @@ class MemoryWatch:
             self.looks += 1
             if total > self.peak_bytes:
                 self.peak_bytes, self.peak_parts = total, parts
-            if total > self._limit:
+            if total > self.limit_bytes:
                 self.passed = True
                 for process in tree:
                     try:
