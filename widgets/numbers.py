@@ -15,12 +15,12 @@ def capital(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Three digits; small ones as "3.1 × 10⁻⁶", no error at all as "0", an infinite one as "∞"."""
+    """Three digits; small ones as "3.1 × 10⁻⁶" (huge ones likewise), no error at all as "0", an infinite one as "∞"."""
     if value is None or math.isnan(value):
         return NOTHING
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if value and abs(value) < 1e-3:
+    if value and not 1e-3 <= abs(value) < 1e15:
         mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
         return f"{mantissa} × 10{str(int(power)).translate(SUPERSCRIPT)}".replace("-", "−", 1)
     return format_number(value, digits).replace("-", "−")

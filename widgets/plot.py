@@ -89,10 +89,12 @@ def paint(model: Model, **colours: str) -> Model:
     return model
 
 
-def add_words(fig: figure, data: ColumnDataSource, **more: Any) -> None:
-    """Words inside the plot, in its own font, from columns x, y and text."""
+def add_words(fig: figure, data: ColumnDataSource, *, over_lines: bool = False, **more: Any) -> None:
+    """Words inside the plot, in its own font, from columns x, y and text; over lines on a ground of their own."""
+    if over_lines:
+        more["background_fill_alpha"] = 0.85
     words = fig.text("x", "y", "text", source=data, text_font=value(FONT), text_font_size="11px", **more)
-    paint(words.glyph, text_color="--lab-text")
+    paint(words.glyph, text_color="--lab-text", **({"background_fill_color": "--lab-surface"} if over_lines else {}))
 
 
 def new_figure(*, x_label: str, y_label: str, height: int = 260, **more: Any) -> figure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,13 @@ def test_the_header_folds_and_the_strip_opens_at_its_top(visit: Callable[..., Pa
     assert links["y"] >= brand["y"] + brand["height"]
     assert theme["x"] >= beat["x"] + beat["width"]
     assert theme["y"] < links["y"]
+    for width in (1181, 1280, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        parts = [box(f".lab-header > {p}") for p in (".lab-brand", ".lab-page-links", ".lab-heartbeat", ":last-child")]
+        for left, right in pairwise(parts):
+            assert left["x"] + left["width"] <= right["x"], f"parts of the header overlap at {width} px"
+        assert parts[1]["y"] < 40, "one row"
+    page.set_viewport_size({"width": 800, "height": 900})
     expect(page.locator('.lab-strip [data-kind="plain"]').first).to_be_visible()
     strip = page.locator(".lab-strip")
     assert strip.evaluate("s => s.scrollHeight > s.clientHeight + 50 && s.scrollTop") == 0

@@ -34,7 +34,7 @@ class ScorePlot(Plot):
             paint(marks.glyph, fill_color=COLOURS[kind], line_color="--lab-surface")
         paint(fig.line("x", "y", source=source("now", "x", "y"), line_width=1).glyph, line_color="--lab-muted")
         words = source("words", "x", "y", "text", "align", "offset")
-        add_words(fig, words, text_align="align", y_offset="offset")
+        add_words(fig, words, over_lines=True, text_align="align", y_offset="offset")
         add_hover(fig, lines, [("new token", "@x"), ("behind", "@y{0.000}"), ("sum", "@sum{0.000}")])
         super().__init__(fig, "How far each path lies behind the best running text")
 
@@ -74,12 +74,15 @@ class ScorePlot(Plot):
 
 
 def _marks(state: BeamState, behind: dict[str, Any], floor: float, last: int) -> dict[str, Any]:
-    """A mark and words where each path leaves the beams; below the mark where another's words stand above it."""
+    """A mark and words where each path leaves the beams; below the mark where another's words stand above it.
+
+    One far below stands whole at the lower edge.
+    """
     data: dict[str, Any] = {}
     words: dict[str, list[Any]] = {"x": [], "y": [], "text": [], "align": [], "offset": []}
     for kind in ("greedy", "sampled"):
         left = state.left_at(kind)
-        at = [(i + 1, max(y, floor)) for i, y, _ in behind.get(kind, ()) if i == left]
+        at = [(i + 1, max(y, floor * 0.94)) for i, y, _ in behind.get(kind, ()) if i == left]
         data[f"{kind}_left"] = {"x": [x for x, _ in at], "y": [y for _, y in at]}
         for x, y in at:
             words["offset"].append(20 if x in words["x"] and y > floor * 0.8 else -9)

@@ -93,7 +93,9 @@ function render({ model, el }) {
       cell.swatch.dataset.series = series;
       cell.classList.toggle("lab-number", i > 1);
       cell.classList.toggle("lab-bars-line-name", i === 1);
+      // The name moves along with its line, so that it ends with the bars rather than in the next column.
       cell.words.style.left = i === 1 && state.line ? share(state.line[0], state.most) : "";
+      cell.words.style.transform = i === 1 && state.line ? `translateX(-${share(state.line[0], state.most)})` : "";
     });
     keyed(body, rows, (_row, i) => i, makeRow, (row, item) => drawRow(row, item, state));
   });

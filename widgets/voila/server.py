@@ -25,6 +25,8 @@ HERE = Path(__file__).parent
 JUPYTER_DATA = HERE / "jupyter"
 RECORDINGS = HERE.parent / "recordings"
 TEMPLATE = "inference-lab"
+EXTENSIONS = ("@jupyter-widgets/jupyterlab-manager", "@voila-dashboards/widgets-manager8", "anywidget")
+"""What a page loads of all that is installed for JupyterLab; what is made for a notebook fails here."""
 CULL_IDLE_S = 600
 FRONT_SCRIPTS = ("dom.js", "theme.js", "front_page.js")
 
@@ -84,6 +86,7 @@ def configuration(
             "show_tracebacks": False,
             "prelaunch_hook": before_kernel,
             "resources": {"lab": page_resources()},
+            "extension_allowlist": list(EXTENSIONS),
             "file_allowlist": [],
             "file_denylist": [".*"],
             "multi_kernel_manager_class": "widgets.voila.seats.SeatedKernels",
