@@ -34,6 +34,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     "word_pairs": ("token_text",),
 }
 """Files that belong to a module and stand before it."""
+STYLES = {"front": ("page",)}
+"""The same for style sheets: the index has a page's title and its chips, wherever it is shown."""
 
 
 def esm(name: str) -> str:
@@ -43,7 +45,7 @@ def esm(name: str) -> str:
 
 def css(name: str) -> str:
     """The style sheet of the widget `name`, whole in itself."""
-    return "\n".join((read("tokens.css"), read("base.css"), read(f"{name}.css")))
+    return "\n".join(read(f"{part}.css") for part in ("tokens", "base", *STYLES.get(name, ()), name))
 
 
 def stand_in() -> str:

@@ -79,8 +79,8 @@ def test_the_root_is_the_index_whole_in_one_answer_and_without_a_kernel(visit: V
     assert page.title() == "Inference Lab"
     assert page.asked == [pages.url("/?theme=dark"), page.url]  # no script, no style, no picture, no icon from anywhere
     assert page.locator("body").get_attribute("data-theme") == "dark"
-    assert page.locator(".lab-card").count() == len(EXPERIMENTS)
-    assert page.locator(".lab-card svg[role=img]").count() == len(EXPERIMENTS)
+    assert page.locator(".lab-tile").count() == len(EXPERIMENTS)
+    assert page.locator(".lab-tile svg[role=img]").count() == len(EXPERIMENTS)
     assert pages.kernels() == []
     assert page.problems == []
 
@@ -88,9 +88,9 @@ def test_the_root_is_the_index_whole_in_one_answer_and_without_a_kernel(visit: V
 def test_cards_lead_to_the_pages_and_the_pages_back(visit: Visit, pages: Served) -> None:
     page = visit()
     for name, experiment in EXPERIMENTS.items():
-        link = page.locator(".lab-card").get_by_role("link", name=experiment.title)
+        link = page.locator(".lab-tile").get_by_role("link", name=experiment.title)
         assert link.evaluate("node => node.href") == pages.page(name)
-    page.locator(".lab-card").get_by_role("link", name=EXPERIMENTS["lora"].title).focus()
+    page.locator(".lab-tile").get_by_role("link", name=EXPERIMENTS["lora"].title).focus()
     page.keyboard.press("Enter")
     page.wait_for_url(pages.page("lora"), wait_until="commit")
     expect(page.locator(".lab-poster h1")).to_have_text(EXPERIMENTS["lora"].title)
@@ -171,7 +171,7 @@ def test_nothing_sticks_out_text_has_contrast_and_controls_have_names(visit: Vis
     for width, columns in ((800, 2), (1280, 3), (1920, 3)):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width, timeout=5000)
-        tops = page.locator(".lab-card").evaluate_all("cards => cards.map(card => card.getBoundingClientRect().top)")
+        tops = page.locator(".lab-tile").evaluate_all("cards => cards.map(card => card.getBoundingClientRect().top)")
         assert len(set(tops)) == len(EXPERIMENTS) // columns
         assert page.evaluate(CONTRAST) == []
     snapshot = page.locator("body").aria_snapshot()
@@ -232,4 +232,4 @@ def test_in_a_notebook_the_questions_work_too(open_gallery: Open) -> None:
     here = box(page, "beam_search")
     here.get_by_role("button", name=told.options[told.answer]).click()
     expect(here.get_by_role("status")).to_have_text(f"✓ Right: {told.figure}.")
-    assert page.locator(".lab-card svg[role=img][viewBox]").count() == len(EXPERIMENTS)
+    assert page.locator(".lab-tile svg[role=img][viewBox]").count() == len(EXPERIMENTS)

@@ -57,6 +57,6 @@ def card_html(experiment: Experiment, recording: Recording | None) -> str:
     )
     name, title = escape(experiment.label), escape(experiment.title)
     return (
-        f'<li class="lab-card"><div class="lab-thumb">{picture}</div><p class="lab-card-name">{name}</p>'
+        f'<li class="lab-tile"><div class="lab-thumb">{picture}</div><p class="lab-tile-name">{name}</p>'
         f'<h2><a href="{page_name(experiment.name)}">{title}</a></h2>{figures}</li>\n'
     )

@@ -33,7 +33,7 @@ def front_html(recordings: Mapping[str, Recording]) -> str:
 <span id="lab-theme" class="lab-root"></span></header>
 <main><div class="lab-front lab-root">
 <div class="lab-title"><h1>{escape(TITLE)}</h1><p>{escape(SUMMARY)}</p></div>
-<ul class="lab-cards" aria-label="Experiments">{cards}</ul>
+<ul class="lab-tiles" aria-label="Experiments">{cards}</ul>
 <p class="lab-front-note">{escape(_note(recordings))}</p>
 <section class="lab-path" aria-labelledby="lab-path-title"><div class="lab-path-head">
 <h2 id="lab-path-title">A path of about {minutes} minutes</h2><p>{escape(PREDICT)}</p>

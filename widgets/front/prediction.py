@@ -65,7 +65,7 @@ def prediction_html(name: str, prediction: Prediction) -> str:
     return (
         f'<div class="lab-ask" data-ask="{escape(name)}" data-figure="{escape(prediction.figure)}">'
         f'<p id="{label}">{rich(prediction.text)}</p>{_answers(prediction, label)}'
-        f'<p class="lab-verdict" role="status"></p>{told}</div>'
+        f'<p class="lab-checked" role="status"></p>{told}</div>'
     )
 
 
@@ -73,7 +73,7 @@ def _answers(prediction: Prediction, label: str) -> str:
     if prediction.value is not None:
         field = f"{label}-field"
         return (
-            f'<form class="lab-guess" data-value="{prediction.value!r}" data-near="{prediction.near!r}">'
+            f'<form class="lab-typed" data-value="{prediction.value!r}" data-near="{prediction.near!r}">'
             f'<input id="{field}" type="text" inputmode="decimal" autocomplete="off" '
             f'aria-labelledby="{label} {field}-unit">'
             f'<span id="{field}-unit">{escape(prediction.unit)}</span>'

@@ -49,7 +49,7 @@ function attachFront(root) {
 
   function say(box, right, text) {
     box.dataset.said = right ? "right" : "wrong";
-    setText(box.querySelector(".lab-verdict"), `${right ? "✓ Right:" : "✕ The run says:"} ${box.dataset.figure}.`);
+    setText(box.querySelector(".lab-checked"), `${right ? "✓ Right:" : "✕ The run says:"} ${box.dataset.figure}.`);
     box.querySelector(".lab-told").open = true;
     answers[box.dataset.ask] = text;
   }
@@ -57,7 +57,7 @@ function attachFront(root) {
   function clear(box) {
     delete box.dataset.said;
     delete answers[box.dataset.ask];
-    setText(box.querySelector(".lab-verdict"), "");
+    setText(box.querySelector(".lab-checked"), "");
     box.querySelector(".lab-told").open = false;
     for (const button of box.querySelectorAll(".lab-chips button")) {
       setAttr(button, "aria-pressed", "false");
@@ -81,7 +81,7 @@ function attachFront(root) {
     const field = form.querySelector("input");
     const number = readNumber(field.value);
     if (number === null || !Number.isFinite(number)) {
-      setText(box.querySelector(".lab-verdict"), "Type a number, for instance 0.5.");
+      setText(box.querySelector(".lab-checked"), "Type a number, for instance 0.5.");
       field.focus();
       return;
     }
