@@ -14,6 +14,7 @@ import psutil
 from lab import __version__
 from lab.backend.asking import Asking
 from lab.backend.card import run_card
+from lab.backend.garbage import spare_libraries
 from lab.backend.limits import Limits
 from lab.backend.live import LiveRun, new_run_id, request_key
 from lab.backend.log import RunLog, Subscription
@@ -160,7 +161,10 @@ class LocalBackend:
             self._recorder.close()
 
     def warm(self, model: str = DEFAULT_MODEL) -> None:
-        """Load `model` in the worker, if it is on this machine, so that the first run starts at once."""
+        """Load `model` in the worker, if it is on this machine, so that the first run starts at once.
+
+        For a process of the lab's own: what the libraries made is set aside for its life, see `garbage`.
+        """
         self._scheduler.ask(Question(lambda: self._warm(model)))
 
     # Runs
@@ -245,6 +249,7 @@ class LocalBackend:
             self._packing.pop(key, None)
 
     def _warm(self, model: str) -> Answer:
+        spare_libraries(experiment.load for experiment in self._known().values())
         try:
             facts = self._source.facts(model)
             if facts.present:
