@@ -26,6 +26,7 @@ REST = -m "model or browser"
 
 test: $(VENV)/.installed-test
 	@$(BIN)/python -m tests.chromium
+	@$(BIN)/python -m tests.nginx
 	@$(MAKE) --no-print-directory check
 ifeq ($(ARGS),)
 	$(BIN)/python -m pytest $(FAST)
@@ -48,6 +49,7 @@ test-model: $(VENV)/.installed-test
 
 test-browser: $(VENV)/.installed-test
 	@$(BIN)/python -m tests.chromium
+	@$(BIN)/python -m tests.nginx
 	$(BIN)/python -m pytest -m browser $(ARGS)
 
 gpu: $(VENV)/.installed

@@ -31,10 +31,16 @@ def find() -> str | None:
 def install() -> None:
     """Playwright's Chromium, else Debian's when root. What fails is said by the caller."""
     _try([sys.executable, "-m", "playwright", "install", "chromium"], timeout_s=300)
-    if find() is None and os.geteuid() == 0 and shutil.which("apt-get"):
+    if find() is None:
+        install_package("chromium")
+
+
+def install_package(name: str) -> None:
+    """Debian's package, when root. What fails is said by the caller."""
+    if os.geteuid() == 0 and shutil.which("apt-get"):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         _try(["apt-get", "update", "-qq"], timeout_s=300, env=environment)
-        _try(["apt-get", "install", "-y", "-qq", "chromium"], timeout_s=900, env=environment)
+        _try(["apt-get", "install", "-y", "-qq", "--no-install-recommends", name], timeout_s=900, env=environment)
 
 
 def _try(command: list[str], *, timeout_s: int, env: dict[str, str] | None = None) -> None:

@@ -66,8 +66,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_lab(cache: Path) -> Iterator[Lab]:
-    """`lab up` with a cache of its own that shares the converted models."""
+def running_lab(cache: Path, *arguments: str, **more: str) -> Iterator[Lab]:
+    """`lab up ARGUMENTS` with a cache of its own that shares the converted models; `more` of its environment."""
     cache.mkdir(parents=True, exist_ok=True)
     (cache / "models").symlink_to(models_dir())
     port = free_port()
@@ -75,9 +75,10 @@ def running_lab(cache: Path) -> Iterator[Lab]:
     environment = {**os.environ, "LAB_CACHE_DIR": str(cache)}
     for name in ("LAB_BACKEND_URL", "LAB_BACKEND_TOKEN", "LAB_REPLAY"):
         environment.pop(name, None)
+    environment |= more
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [str(Path(sys.executable).with_name("lab")), "up", "--no-browser", "--port", str(port)],
+            [str(Path(sys.executable).with_name("lab")), "up", "--no-browser", "--port", str(port), *arguments],
             env=environment,
             stdout=out,
             stderr=subprocess.STDOUT,
