@@ -52,6 +52,7 @@ def schema_of(facts: ModelFacts | None, values: Values, columns: int | None) -> 
     methods = list(dict.fromkeys((*QUICK, *METHODS, values["method"])))
     titles = [method_words(m) if m in QUICK else f"{method_words(m)} (takes a run)" for m in methods]
     sizes = list(dict.fromkeys((*fitting(columns or (facts.hidden if facts else 576)), values["group_size"])))
+    counted = [size if size in ("row", "tensor") else f"{size} weights" for size in sizes]
     on_grid = {"method": list(GRIDDED)}
     return {
         "properties": {
@@ -59,7 +60,7 @@ def schema_of(facts: ModelFacts | None, values: Values, columns: int | None) -> 
             "projection": _field("string", "Projection", "select", enum=have),
             "method": _field("string", "Method", "select", enum=methods, labels=titles),
             "bits": _field("integer", "Bits", "slider", minimum=2, maximum=8, unit="bits", when=on_grid),
-            "group_size": _field("string", "Group size", "slider", enum=sizes, when=on_grid),
+            "group_size": _field("string", "Group size", "slider", enum=sizes, labels=counted, when=on_grid),
             "kind": _field("string", "Levels", "select", enum=list(KINDS), labels=list(KINDS.values()), when=on_grid),
             "log": _field("string", "Heights", "segmented", enum=["linear", "log"], labels=["counts", "logarithms"]),
         }
