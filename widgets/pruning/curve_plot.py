@@ -16,6 +16,8 @@ from widgets.pruning.method_marks import MARKS, Mark, mark_of
 
 HEIGHT = 268
 """Pixels of the plot between its ends, about."""
+_SHORT = {"global_magnitude": "global", "rows": "rows, heads"}
+"""Names that fit beside the lines on a narrow page."""
 EDGE = 3.0
 """The lower edge of the logarithmic axis lies so many times below the least figure; what is 0 stands on it."""
 _TICK = "return tick >= 1e-3 ? String(Number(tick.toPrecision(2))) : tick.toExponential(0);"
@@ -86,7 +88,7 @@ class CurvePlot(Plot):
                 "names": _names([(p, mark, height(p)) for p, mark in ends], start, top),
             },
             {
-                "x_range": {"start": low - span * 0.04, "end": high + span * (0.3 if ends else 0.04)},
+                "x_range": {"start": low - span * 0.04, "end": high + span * (0.34 if ends else 0.04)},
                 "y_range": {"start": start, "end": top},
                 "title": {"text": measure.axis},
             },
@@ -115,7 +117,7 @@ def _names(ends: Sequence[tuple[CurvePoint, Mark, float]], bottom: float, top: f
     return {
         "x": [point.sparsity * 100 for point, _, _ in ranked],
         "y": [height for _, _, height in ranked],
-        "text": ["magnitude, global" if mark.name == "global_magnitude" else mark.title for _, mark, _ in ranked],
+        "text": [_SHORT.get(mark.name, mark.title) for _, mark, _ in ranked],
         "dy": [was - now for was, now in zip(places, placed, strict=True)],
     }
 

@@ -129,8 +129,8 @@ def _caption(points: Sequence[CurvePoint], measure: str, *, live: bool) -> str:
     first = drawn[0].divergence
     where = f" on {first.positions:,} positions of held-out text ({first.text_hash})" if first else ""
     ring = " The ring is this run's own setting." if any(p.chosen for p in drawn) else ""
-    zeros = {"kl": f"a KL of 0, or of at most {FLOOR:g}, which is rounding,", "flips": "no flip at all"}
-    floor = f" On the lower edge: {zeros[measure]}." if measure in zeros else ""
+    zeros = {"kl": f"a KL of 0, or of at most {FLOOR:g}: rounding", "flips": "no flip at all"}
+    floor = f" On the lower edge stands {zeros[measure]}." if measure in zeros else ""
     start = " Each line begins with the dense model, at sparsity 0."
     truth = "zeros stand in dense tensors: losses are real, nothing is saved"
     return f"MEASURED{where}; {truth}. Lower is better.{start}{floor}{ring}"

@@ -9,7 +9,7 @@ from lab.events.pruning import MaskMade
 from widgets.bar_table import Bar, BarRow
 from widgets.experiment import Table
 from widgets.format import NOTHING
-from widgets.numbers import percent
+from widgets.numbers import number, percent
 from widgets.pruning.mask_bits import MaskBits, NmFound, overlap
 from widgets.pruning.method_marks import mark_of, tight, title_of
 from widgets.pruning.state import Matrix
@@ -62,7 +62,7 @@ def mask_figures(first: MaskBits | None, second: MaskBits | None) -> list[dict[s
             "value": _range(rows),
             "unit": "% of a row pruned" if rows else "",
             "badge": "MEASURED",
-            "note": "least and most of all rows",
+            "note": "of every row alike" if rows and min(rows) == max(rows) else "least and most of all rows",
             "title": "The strip beside the matrix shows every row.",
         },
         {
@@ -90,7 +90,7 @@ def _split(share: float | None, unit: str) -> dict[str, str]:
 def _range(shares: Sequence[float]) -> str:
     if not shares:
         return ""
-    low, high = f"{min(shares) * 100:.3g}", f"{max(shares) * 100:.3g}"
+    low, high = number(min(shares) * 100), number(max(shares) * 100)
     return low if low == high else f"{low} – {high}"
 
 

@@ -19,7 +19,7 @@ from widgets.pruning.method_marks import tight
 from widgets.pruning.state import DENSE, PruningState
 from widgets.section import Section, heading, section, sections
 from widgets.text import Words
-from widgets.token_text import plain_text
+from widgets.token_text import visible
 from widgets.verdict import Verdict
 
 EVEN = 0.05
@@ -71,11 +71,14 @@ class SavingsSection(Section[PruningState]):
         self._decode.show(
             _decode_rows(state, rows), (Column("a step"), Column("tokens/s"), Column("× dense")), line=line, empty=empty
         )
-        self._prefill.show(_prefill_rows(state), (Column("prefill"), Column("× dense")))
+        base = state.timed_figures.get(DENSE)
+        prefill = Line(base.prefill_ms, "dense") if base and math.isfinite(base.prefill_ms) else None
+        self._prefill.show(_prefill_rows(state), (Column("prefill"), Column("× dense")), line=prefill)
         self._why.say(*(("p", words) for words in why_words(state)))
         self._memory.show(
             _memory_rows(state),
             (Column("in memory"), Column("parameters")),
+            line=Line(float(base.resident_bytes), "dense") if base and base.resident_bytes else None,
             empty="Sizes follow at the end of the run." if live else "Nothing was measured.",
         )
         shown = any(f.resident_bytes for f in state.timed_figures.values())
@@ -150,8 +153,13 @@ def savings_verdict(state: PruningState, *, live: bool) -> tuple[str, str, str]:
 def why_words(state: PruningState) -> list[str]:
     """Why a variant is faster, is not, or is not here."""
     told = [f for name in _order(state) if (f := state.timed_figures.get(name)) and f.words]
-    said = [f"{capital(_label(state, f.variant))}: {f.words.rstrip('.')}." for f in told if f.variant != DENSE]
+    said = [f"{capital(_label(state, f.variant))}{_why(f)}." for f in told if f.variant != DENSE]
     return ["MEASURED, variants in turns, token by token.", *said] if state.timed else said
+
+
+def _why(figures: TimedFigures) -> str:
+    """After a variant's name: ": why", or ", not here: why"."""
+    return (": " if here(figures) else ", ") + figures.words.rstrip(".")
 
 
 def _headline(state: PruningState) -> list[dict[str, Any]]:
@@ -247,7 +255,7 @@ def _text(state: PruningState, upto: int) -> list[tuple[str, str]]:
     for name in _order(state):
         text = "".join(t.text for t in state.timed.get(name, [])[: upto + 1])
         if text:
-            lines.append(("p", f"{_label(state, name)}: {plain_text(text.strip(' '))}"))
+            lines.append(("p", f"{_label(state, name)}: {visible(text.strip(' '))}"))
     return [("p", "As text"), *lines] if lines else []
 
 
