@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lab.decoding.choose_pass import choose_pass
 
-_PLACES_A_PASS = 32
+_PLACES_A_PASS = 16
 
 
 def last_logits(model: nn.Module, ids: Sequence[int], places: int) -> Generator[None, None, Tensor]:
