@@ -148,7 +148,7 @@ def unexpected(error: Exception) -> LabError:
 
 
 def _too_large(size: int, limit: int) -> TooLarge:
-    return TooLarge(f"The body has {size:,} bytes or more; the limit is {limit:,}.", remedy="Shorten the prompt.")
+    return TooLarge(f"The body has {size:,} bytes or more; the limit is {limit:,}.", remedy="Send shorter texts.")
 
 
 def _header(scope: Scope, name: bytes) -> bytes | None:
