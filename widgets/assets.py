@@ -51,3 +51,18 @@ def css(name: str) -> str:
 def stand_in() -> str:
     """The ES module that draws a widget from its JSON state without a kernel."""
     return read("stand_in.js")
+
+
+EXPORTED = "export default { render };"
+"""The last line of every module."""
+
+
+def classic(name: str) -> str:
+    """The body of a function that gives back what the module `name` exports; `dom.js` stands around it."""
+    parts = "\n".join(read(f"{part}.js") for part in (*PARTS.get(name, ()), name))
+    return parts.replace(EXPORTED, "return { render };")
+
+
+def classic_stand_in() -> str:
+    """The stand-in for a script that is no module."""
+    return stand_in().replace("export ", "")

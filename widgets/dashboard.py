@@ -236,15 +236,21 @@ class Dashboard(ipw.VBox):
             self.run()
 
     def _exported(self, what: str) -> None:
-        try:
-            with self.pump.lock:
-                recording = self.session.recording()
-                tables = self.views.tables()
-            name, data, kind = make_export(what, self.experiment, recording, tables)
-        except LabError as error:
-            self.session.fail(Trouble.of(error))
-            return
-        self.parts.export.deliver(name, data, kind)
+        with self.pump.lock:
+            recording = self.session.recording()
+            tables = self.views.tables()
+
+        def make() -> None:
+            try:
+                self.parts.export.deliver(*make_export(what, self.experiment, recording, tables))
+            except LabError as error:
+                self.parts.export.refuse("There is no file.")
+                self.session.fail(Trouble.of(error))
+
+        if what == "html":  # it takes seconds, in which the page's questions want to be answered
+            threading.Thread(target=make, name="lab-export", daemon=True).start()
+        else:
+            make()
 
     # events in, pictures out
 

@@ -1,4 +1,4 @@
-"""What a page can hand out: the run's file, its data as JSON or CSV."""
+"""What a page can hand out: the run's file, its data as JSON or CSV, itself as one HTML file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from lab.errors import BadInput, Unavailable
 from lab.events import Recording, encode_event
+from lab.exporting import read_html
 from widgets.experiment import Table
 
 
@@ -20,6 +21,7 @@ def export_items(ended: bool) -> list[dict[str, Any]]:
     return [
         {"id": "png", "label": "Pictures as PNG"},
         {"id": "svg", "label": "Pictures as SVG"},
+        {"id": "html", "label": "This page as one file", "note": "opens without the lab", "disabled": not ended},
         {"id": "csv", "label": "Data as CSV"},
         {"id": "json", "label": "Events as JSON", "disabled": not ended},
         {"id": "recording", "label": "The run, replays without the model", "disabled": not ended},
@@ -29,18 +31,22 @@ def export_items(ended: bool) -> list[dict[str, Any]]:
 def make_export(
     what: str, experiment: str, recording: Recording | None, tables: Sequence[Table]
 ) -> tuple[str, bytes, str]:
-    """A file's name, bytes and media type.
+    """A file's name, bytes and media type. The page ("html") takes seconds: call it in a thread.
 
     Raises:
         Unavailable: the run has not ended.
-        BadInput: no such export.
+        BadInput: no such export, or a page that would be too large.
     """
     if what == "csv":
         return f"{experiment}.csv", _csv(tables), "text/csv"
-    if what not in ("json", "recording"):
-        raise BadInput(f"There is no export called {what!r}.", remedy="There are csv, json, png, svg and recording.")
+    if what not in ("html", "json", "recording"):
+        raise BadInput(
+            f"There is no export called {what!r}.", remedy="There are csv, html, json, png, svg and recording."
+        )
     if recording is None:
         raise Unavailable("The run has not ended, so it has no file yet.", remedy="Stop it or wait for its end.")
+    if what == "html":
+        return f"{experiment}.html", read_html(recording), "text/html"
     if what == "json":
         events = [encode_event(event) for event in recording.events]
         return f"{experiment}.json", json.dumps(events, indent=1, allow_nan=False).encode(), "application/json"

@@ -36,6 +36,7 @@ def _root(
 def _build() -> typer.Typer:
     from lab.cli.bench import app as bench
     from lab.cli.doctor import doctor
+    from lab.cli.export import export
     from lab.cli.models import models
     from lab.cli.quantize import quantize
     from lab.cli.replay import replay
@@ -47,6 +48,7 @@ def _build() -> typer.Typer:
     app.command("up")(up)
     app.add_typer(register(EXPERIMENTS), name="run")
     app.command("replay")(replay)
+    app.command("export")(export)
     app.command("models")(models)
     app.command("quantize")(quantize)
     app.command("serve")(serve)

@@ -36,7 +36,7 @@ class RecordingFile:
     def __init__(self, out: Path) -> None:
         self.out = out
         try:
-            _check_folder(out)
+            check_folder(out)
         except OSError as error:
             raise BadInput(
                 f"{str(out)!r} cannot be written: {error.strerror or error}.", remedy="Name a file in another folder."
@@ -75,7 +75,8 @@ class RecordingFile:
             self._spool.path.unlink(missing_ok=True)
 
 
-def _check_folder(out: Path) -> None:
+def check_folder(out: Path) -> None:
+    """Raise `BadInput` where `out` cannot be written: a folder, or in one that is missing, locked or full."""
     folder = out.absolute().parent
     if out.is_dir():
         raise BadInput(f"{str(out)!r} is a folder.", remedy="Name a file in it.")
