@@ -26,7 +26,7 @@ ONE_MATRIX: tuple[MethodName, ...] = ("random", "magnitude", "wanda", "sparsegpt
 CALIBRATED: tuple[MethodName, ...] = ("wanda", "sparsegpt", "rows")
 
 PatternName = Literal["none", "2:4", "4:8", "1:4"]
-PATTERNS: dict[PatternName, str] = {"none": "any place", "2:4": "2:4", "4:8": "4:8", "1:4": "1:4"}
+PATTERNS: dict[PatternName, str] = {"none": "any", "2:4": "2:4", "4:8": "4:8", "1:4": "1:4"}
 ScopeName = Literal["matrix", "row"]
 SCOPES: dict[ScopeName, str] = {"matrix": "the whole matrix", "row": "each row"}
 Compared = Literal["magnitude_wanda", "all"]
