@@ -8,14 +8,15 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 from lab.events import RunCard
+from widgets.python_code import python_code
 from widgets.view import View
 
 
 class RunCardButton(View):
-    """Opens a dialog with everything that decides the run's result, to read and to copy as JSON."""
+    """Opens a dialog with everything that decides the run's result, to read and to copy as JSON or as Python."""
 
     module: ClassVar[str] = "run_card"
-    defaults: ClassVar[Mapping[str, Any]] = {"rows": [], "card": {}, "title": "Run card"}
+    defaults: ClassVar[Mapping[str, Any]] = {"rows": [], "card": {}, "python": "", "title": "Run card"}
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,9 +24,9 @@ class RunCardButton(View):
     def show(self, card: RunCard | None) -> None:
         """Show a card; None locks the button."""
         if card is None:
-            self._put(rows=[], card={})
+            self._put(rows=[], card={}, python="")
         else:
-            self._put(rows=rows(card), card={**asdict(card), "key": card.key()})
+            self._put(rows=rows(card), card={**asdict(card), "key": card.key()}, python=python_code(card))
 
 
 def rows(card: RunCard) -> list[list[str]]:

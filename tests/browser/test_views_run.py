@@ -121,6 +121,11 @@ def test_the_run_card_opens_closes_by_escape_and_copies(open_gallery: Open) -> N
     expect(dialog.get_by_role("status")).to_have_text("copied")
     card = json.loads(page.evaluate("navigator.clipboard.readText()"))
     assert card["params"]["max_new_tokens"] == 48
+    dialog.get_by_role("button", name="Copy as Python").click()
+    expect(dialog.get_by_role("status")).to_have_text("copied")
+    code = page.evaluate("navigator.clipboard.readText()")
+    assert "RunRequest(" in code
+    assert code.count("smollm2-135m-instruct") == 1
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(button).to_be_focused()

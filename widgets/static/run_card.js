@@ -20,12 +20,12 @@ function render({ model, el }) {
   const foot = make("div", "lab-card-foot");
   const said = make("span", "lab-card-said");
   setAttr(said, "role", "status");
-  const copy = makeButton("lab-small", "Copy as JSON", async () => {
-    const done = await copyText(JSON.stringify((model.get("state") ?? {}).card ?? {}, null, 2));
-    setText(said, done ? "copied" : "The browser did not allow it.");
-  });
+  const copy = async (text) => setText(said, (await copyText(text)) ? "copied" : "The browser did not allow it.");
+  const json = makeButton("lab-small", "Copy as JSON", () => copy(JSON.stringify((model.get("state") ?? {}).card ?? {}, null, 2)));
+  const python = makeButton("lab-small", "Copy as Python", () => copy((model.get("state") ?? {}).python ?? ""));
+  python.title = "Code that makes this run again, in a notebook or a script.";
   const close = makeButton("lab-small", "Close", () => dialog.close());
-  foot.append(said, copy, close);
+  foot.append(said, python, json, close);
   dialog.append(title, about, scroll, foot);
   dialog.addEventListener("close", () => {
     setText(said, "");
@@ -38,6 +38,7 @@ function render({ model, el }) {
   const stop = follow(model, el, "lab-run-card", (state) => {
     const rows = state.rows ?? [];
     open.disabled = rows.length === 0;
+    python.hidden = !state.python;
     open.title = rows.length ? "" : "There is no run yet.";
     setText(title, state.title || "Run card");
     keyed(body, rows, (_row, i) => i, () => {
