@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lab.errors import BadInput, LabError, RecordingError
-from lab.events import Recording
+from lab.events import Recording, RunCancelled, RunFailed
 from lab.events.kv_cache import TokenDecoded
 from lab.experiments.registry import EXPERIMENTS
 from lab.exporting import write_html
@@ -115,6 +115,7 @@ def test_each_packaged_run_is_one_quiet_file(run: tuple[str, Recording, bytes]) 
     assert card["state"]["card"]["key"] == recording.started.card.key()
     assert {slot["kind"] for slot in saved["slots"]} >= OFFERED[name]
     assert saved["together"]
+    assert {node["display"] for node in saved["nodes"] if node.get("module") == "action_row"} <= {"none"}
     assert saved["files"]["csv"]["name"] == f"{name}.csv"
     assert len(data) < 4 * 1024 * 1024
 
@@ -260,6 +261,18 @@ def test_fields_that_need_the_lab_say_so() -> None:
     ]
     assert {"in", "out", "Rank"} <= set(locked)
     assert len(locked) < 8
+
+
+@pytest.mark.parametrize(
+    "end", [RunFailed(code="error", message="It broke.", remedy="Mend it."), RunCancelled(reason="stopped")]
+)
+def test_a_run_that_did_not_finish_is_a_page_too(kv: Recording, end: Any) -> None:
+    cut = Recording((*kv.events[:20], end), ())
+    saved = Page(exported.export_html(cut).decode()).saved()
+    proof = next(node["state"] for node in saved["nodes"] if node.get("module") == "proof_line")
+    assert proof["verdict"] == "unproven"
+    error = next(node["state"] for node in saved["nodes"] if node.get("module") == "error_panel")
+    assert error["open"] == isinstance(end, RunFailed)
 
 
 def test_it_is_written_by_a_process_of_its_own(kv: Recording, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def export_html(recording: Recording, *, limit: int = LIMIT_BYTES) -> bytes:
     """
     page = StillPage(recording)
     rehearsal = rehearse(page)
-    lock_fields(rehearsal)
+    leave_out(rehearsal)
     saved = page_json(rehearsal, _files(page, recording))
     found = document(
         page.experiment.title, saved, {node["module"] for node in rehearsal.base.values() if "module" in node}
@@ -67,8 +67,11 @@ def _ordered(data: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + data[8 + size :]
 
 
-def lock_fields(rehearsal: Rehearsal) -> None:
-    """Say at each field of a form that no answer was rehearsed for that it needs the lab."""
+def leave_out(rehearsal: Rehearsal) -> None:
+    """Take off what only the lab can do: buttons that ask for something, fields of forms that nothing answers."""
+    for number, shown in rehearsal.base.items():
+        if shown.get("module") == "action_row":
+            rehearsal.base[number] = {**shown, "display": "none"}
     for number, name in rehearsal.unmoved:
         shown = rehearsal.base[number]
         schema = shown["state"]["schema"]
