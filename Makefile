@@ -20,9 +20,9 @@ BIN = $(VENV)/bin
 lab: $(VENV)/.installed
 	@$(BIN)/lab up $(ARGS)
 
-# Tests of tiny models share the cores, one process each; the real model and the browser get the whole machine.
-FAST = -m "not model and not browser" -n logical --maxprocesses 4 --dist loadfile
-REST = -m "model or browser"
+# Tests of tiny models share the cores, one process each; the real model, the browser and Ray get the whole machine.
+FAST = -m "not model and not browser and not cluster" -n logical --maxprocesses 4 --dist loadfile
+REST = -m "model or browser or cluster"
 
 test: $(VENV)/.installed-test
 	@$(BIN)/python -m tests.chromium

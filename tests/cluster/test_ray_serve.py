@@ -22,6 +22,7 @@ from lab.errors import BadInput, Busy, ModelError, NotFound
 from lab.events import Progress, RunCancelled, RunFailed, RunFinished, RunStarted
 from lab.settings import BACKEND_TOKEN
 
+pytestmark = pytest.mark.cluster
 TOKEN = "a-token-of-the-tests"
 
 

@@ -105,7 +105,8 @@ def deploy(
         serve.run(
             _application(settings, token, hosting, make_backend), name=APP, route_prefix="/", logging_config=_quiet()
         )
-    except (RuntimeError, ConnectionError, ValueError) as error:
+    except Exception as error:  # Ray raises plain ones too
+        shut_down()
         raise BackendUnavailable(
             f"The cluster did not start: {str(error).splitlines()[0][:300]}", remedy="See the logs of Ray."
         ) from error
