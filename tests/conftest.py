@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel
@@ -17,6 +18,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Beside other workers: tiny models gain nothing from a second thread, and threads that wait for each other spin.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A deadline is an assertion on a clock: on a busy machine it tells of the machine.
+settings.register_profile("lab", deadline=None)
+settings.load_profile("lab")
 
 
 @pytest.fixture(scope="session")
