@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
+import queue
 import random
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_dashboard import NoBackend
 
 from lab.errors import BadInput, LabError, RecordingError
 from lab.events import Recording, RunCancelled, RunFailed
@@ -21,6 +24,7 @@ from lab.events.kv_cache import TokenDecoded
 from lab.experiments.registry import EXPERIMENTS
 from lab.exporting import write_html
 from widgets import export_html as export_from_notebook
+from widgets.dashboard import Dashboard
 from widgets.exported import html as exported
 from widgets.exported.rehearsal import Rehearsal, Slot, _at, differences, look, rehearse
 from widgets.exported.still import StillPage
@@ -299,3 +303,30 @@ def test_the_command_writes_it(tmp_path: Path) -> None:
     done = subprocess.run([*command[:-1], str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "is a folder" in done.stderr
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_menu_of_a_page_gives_it_from_a_thread(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    told: queue.Queue[tuple[Any, ...]] = queue.Queue()
+    threads = []
+
+    def read(recording: Recording) -> bytes:
+        threads.append(threading.current_thread())
+        if fails:
+            raise BadInput("It would be too large.", remedy="Export the recording.")
+        return f"page of {len(recording.events)} events".encode()
+
+    monkeypatch.setattr("widgets.exporting.read_html", read)
+    page = Dashboard("kv_cache", backend=NoBackend(), autorun=False)
+    monkeypatch.setattr(page.parts.export, "deliver", lambda *file: told.put(file))
+    monkeypatch.setattr(page.parts.export, "refuse", lambda *words: told.put(words))
+    try:
+        page.parts.export._receive(None, {"type": "export", "id": "html"}, [])
+        found = told.get(timeout=60)
+        events = page.session.recording()
+        assert events is not None
+        page_text = f"page of {len(events.events)} events".encode()
+        assert found == (("There is no file.",) if fails else ("kv_cache.html", page_text, "text/html"))
+        assert threads[0] is not threading.main_thread()
+    finally:
+        page.close()
