@@ -33,7 +33,7 @@ class Measure:
 
 
 def _flipped(found: Divergence) -> float:
-    return found.flips / found.positions if found.positions else math.nan
+    return 100 * found.flips / found.positions if found.positions else math.nan
 
 
 def _perplexity(found: Divergence) -> float:
@@ -46,7 +46,11 @@ MEASURES: dict[str, Measure] = {
     ),
     "perplexity": Measure("perplexity", "perplexity, log scale", "perplexity", _perplexity, format_number),
     "flips": Measure(
-        "top-1 flips", "positions whose top token is another, %, log scale", "top-1 flips", _flipped, percent
+        "top-1 flips",
+        "positions whose top token is another, %, log scale",
+        "top-1 flips",
+        _flipped,
+        lambda v: f"{number(v)} %",
     ),
 }
 

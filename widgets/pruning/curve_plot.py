@@ -20,7 +20,7 @@ _SHORT = {"global_magnitude": "global", "rows": "rows, heads"}
 """Names that fit beside the lines on a narrow page."""
 EDGE = 3.0
 """The lower edge of the logarithmic axis lies so many times below the least figure; what is 0 stands on it."""
-_TICK = "return tick >= 1e-3 ? String(Number(tick.toPrecision(2))) : tick.toExponential(0);"
+_TICK = "return tick >= 1e-3 && tick < 1e5 ? String(Number(tick.toPrecision(2))) : tick.toExponential(0);"
 _COLUMNS = ("x", "y", "label", "kl", "gone", "flips", "perplexity")
 
 
@@ -80,7 +80,8 @@ class CurvePlot(Plot):
         shares = [p.sparsity * 100 for p in drawn]
         low, high = (min(shares), max(shares)) if shares else (0.0, 100.0)
         span = max(high - low, 5.0)
-        start, top = bottom / 1.25, max((height(p) for p in drawn), default=1.0) * 1.6
+        top = max((height(p) for p in drawn), default=1.0) * 1.6
+        start = bottom / max((top / bottom) ** 0.04, 1.1)
         self.update(
             {
                 **data,

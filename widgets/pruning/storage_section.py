@@ -100,7 +100,7 @@ def form_rows(stored: StoredBytes) -> list[BarRow]:
     rows = []
     for form in stored.forms:
         share = form.bytes / dense if dense else math.nan
-        starts = percent(even[form.name]) if form.name in even else "–"
+        starts = percent(even[form.name]) if even.get(form.name) else "–"
         if not form.valid:
             rows.append(BarRow(form.name, note="not for this mask", cells=["–", "–", starts], title=form.words))
             continue

@@ -22,8 +22,8 @@ from lab.experiments.pruning.whole import covered, kept_counts, layers_pruned, p
 from lab.experiments.reading import read_prompt
 from lab.models.prompts import TextStream
 
-NO_GAIN = "Zeros are numbers: a dense kernel reads and multiplies them like any other."
-GAIN = "Rows and columns are gone: every product is smaller and dense."
+NO_GAIN = "they are numbers, and a dense kernel reads and multiplies them like any other."
+GAIN = "every product is smaller, and dense."
 NO_KERNEL = "not here: the kernel for 2:4 needs an NVIDIA GPU of compute capability 8.0 or newer; this run is on"
 NOT_RUN = "not run: the kernel for 2:4 of this GPU, compute capability"
 NAN = float("nan")
@@ -79,10 +79,10 @@ def _variants(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[tupl
     runners = [Runner("dense", setup.model)]
     missing: dict[str, str] = {}
     if whole.smaller is None:
-        yield Variant(name="zeros", label=f"zeros: {setup.scheme.setting.label}", truth="simulated")
+        yield Variant(name="zeros", label=f"zeros ({setup.scheme.setting.label})", truth="simulated")
         runners.append(Runner("zeros", whole.shell, words=NO_GAIN))
     scheme = replace(setup.scheme, method="rows", pattern="none")
-    label = f"rows removed: {scheme.sparsity:.0%}"
+    label = f"rows removed, {100 * scheme.sparsity:.3g} %"
     try:
         if not 0 < scheme.sparsity < 1:
             raise BadInput(f"{scheme.sparsity:.0%} of the rows cannot be removed.", remedy="Choose 1 to 95 %.")
