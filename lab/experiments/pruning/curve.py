@@ -11,7 +11,7 @@ from lab.experiments.base import Outcome, RunGenerator
 from lab.experiments.pruning.choices import MethodName
 from lab.experiments.pruning.settings import Scheme
 from lab.experiments.pruning.setup import Setup
-from lab.experiments.pruning.whole import covered, layers_pruned, pruning_model
+from lab.experiments.pruning.whole import covered, pruning_model
 
 QUICK: tuple[MethodName, ...] = ("magnitude", "wanda")
 ALL: tuple[MethodName, ...] = ("random", "magnitude", "global_magnitude", "wanda", "sparsegpt", "rows")
@@ -47,7 +47,10 @@ def draw_curve(setup: Setup) -> RunGenerator:
     for number, scheme in enumerate(schemes):
         label = scheme.setting.label
         try:
-            whole = yield from pruning_model(setup, scheme, windows, label, done=number, total=total, part=0.7)
+            tell = number == 0
+            whole = yield from pruning_model(
+                setup, scheme, windows, label, done=number, total=total, part=0.7, tell=tell
+            )
         except BadInput as error:
             if number == 0:
                 raise
@@ -56,7 +59,6 @@ def draw_curve(setup: Setup) -> RunGenerator:
         found = yield from setup.texts.compare(whole.shell, label, number + 0.7, total, 0.3)
         yield _point(number, total, scheme, found, "", whole.sparsity, whole.ms)
         if number == 0:
-            yield layers_pruned(setup, whole)
             yield covered(setup, whole)
         del whole
     yield from setup.proving()

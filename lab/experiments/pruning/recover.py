@@ -10,7 +10,7 @@ from lab.experiments.compared.progress import Made, progress
 from lab.experiments.compared.texts import cut
 from lab.experiments.pruning.pruned import Whole
 from lab.experiments.pruning.setup import Setup
-from lab.experiments.pruning.whole import covered, layers_pruned, pruning_model
+from lab.experiments.pruning.whole import covered, pruning_model
 from lab.lora.trained import TrainStep
 from lab.models.linear import out_in
 from lab.pruning.recovery import Recovered, Recovery, RecoverySettings
@@ -25,8 +25,7 @@ def recover(setup: Setup) -> RunGenerator:
     """Yield the events of the task."""
     yield from setup.begin()
     windows = yield from setup.texts.choose(calibration=True)
-    whole = yield from pruning_model(setup, setup.scheme, windows, "pruning", part=0.2)
-    yield layers_pruned(setup, whole)
+    whole = yield from pruning_model(setup, setup.scheme, windows, "pruning", part=0.2, tell=True)
     yield covered(setup, whole)
     before = yield from setup.texts.compare(whole.shell, "before the fine-tune", 0.2, 1, 0.1)
     ended, found = yield from _fine_tuned(setup, whole, windows)

@@ -18,7 +18,7 @@ from lab.experiments.compared.spoken_proof import against_generate
 from lab.experiments.pruning.pruned import Whole
 from lab.experiments.pruning.setup import Setup
 from lab.experiments.pruning.stored import stored_bytes
-from lab.experiments.pruning.whole import covered, kept_counts, layers_pruned, pruning_model
+from lab.experiments.pruning.whole import covered, kept_counts, pruning_model
 from lab.experiments.reading import read_prompt
 from lab.models.prompts import TextStream
 
@@ -44,8 +44,7 @@ def measure_savings(setup: Setup) -> RunGenerator:
     windows: list[list[int]] = []
     if setup.scheme.calibrated:
         windows = yield from setup.texts.choose(calibration=True, held_out=False)
-    whole = yield from pruning_model(setup, setup.scheme, windows, "pruning")
-    yield layers_pruned(setup, whole)
+    whole = yield from pruning_model(setup, setup.scheme, windows, "pruning", tell=True)
     yield covered(setup, whole)
     value_bytes = torch.tensor([], dtype=setup.loaded.dtype).element_size()
     yield stored_bytes(setup.scheme, "all layers", kept_counts(setup, whole), value_bytes)

@@ -35,16 +35,21 @@ def pruning_model(
     done: float = 0.0,
     total: float = 1.0,
     part: float = 1.0,
+    tell: bool = False,
 ) -> Made[Whole]:
     """Prune all matrices of the decoder layers, pausing as the method does.
 
     Args:
         windows: the calibration text, for methods that learn from it.
         done, total, part: of the progress bar, see `shares`.
+        tell: yield `LayersPruned` after each layer, of what is done.
     """
     say = shares(stage, done, total, part)
     if scheme.method == "rows":
-        return (yield from _removing_rows(setup, scheme, windows, stage, done, total, part))
+        removed = yield from _removing_rows(setup, scheme, windows, stage, done, total, part)
+        if tell:
+            yield layers_pruned(setup, removed)
+        return removed
     each: GlobalMagnitude | dict[str, Method] = (
         GlobalMagnitude(scheme.sparsity)
         if scheme.method == "global_magnitude"
@@ -53,6 +58,8 @@ def pruning_model(
     names = [target.name for target in setup.targets]
     # The inputs that Wanda saw are those of the dense model: so can the proof compute its choice once more.
     calibration: Calibration = "one_shot" if scheme.method == "wanda" else "sequential"
+    named = {target.name: target for target in setup.targets}
+    cells: list[SparsityCell] = []
     took = 0.0
     work = pruning(
         setup.model,
@@ -72,7 +79,15 @@ def pruning_model(
             made: WholeModel = end.value
             break
         took += perf_counter() - began
+        if tell and step.finished is not None:
+            cell = _cell(named[step.finished.name], step.finished)
+            if cells and cells[0].layer != cell.layer:
+                yield LayersPruned(setting=scheme.setting, cells=tuple(cells))
+                cells = []
+            cells.append(cell)
         yield say(step.share)
+    if cells:
+        yield LayersPruned(setting=scheme.setting, cells=tuple(cells))
     whole = Whole(made.shell, scheme, {one.name: one for one in made.modules}, ms=took * 1e3)
     yield from checking(setup, whole, windows)
     return whole

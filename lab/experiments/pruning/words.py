@@ -6,7 +6,7 @@ from lab.experiments.base import RunGenerator
 from lab.experiments.compared.speak import Voice
 from lab.experiments.compared.words import ComparedWords
 from lab.experiments.pruning.setup import Setup
-from lab.experiments.pruning.whole import covered, layers_pruned, pruning_model
+from lab.experiments.pruning.whole import covered, pruning_model
 
 
 def compare_words(setup: Setup) -> RunGenerator:
@@ -18,8 +18,7 @@ def compare_words(setup: Setup) -> RunGenerator:
     windows: list[list[int]] = []
     if setup.scheme.calibrated:
         windows = yield from setup.texts.choose(calibration=True, held_out=False)
-    whole = yield from pruning_model(setup, setup.scheme, windows, "pruning")
-    yield layers_pruned(setup, whole)
+    whole = yield from pruning_model(setup, setup.scheme, windows, "pruning", tell=True)
     yield covered(setup, whole)
     label = setup.scheme.setting.label
     if whole.smaller is not None:
