@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from pages import send
-from quantization_layer_sim import layer_run
+from quantization_layer_sim import histogram, layer_run
 from quantization_spoken import packed_run, words_run
 from quantization_whole import coverage, map_run, pareto_run, started
 from test_quantization_page import Page, folded
@@ -17,6 +17,7 @@ from widgets.numbers import percent
 from widgets.quantization.errors_plot import MARKERS, SIGNS, ErrorsPlot, base_words
 from widgets.quantization.errors_section import ErrorsSection, agreement
 from widgets.quantization.figures import coverage_figures
+from widgets.quantization.histogram_words import notes_of
 from widgets.quantization.levels_section import levels_words
 from widgets.quantization.state import QuantizationState
 from widgets.quantization.tables import levels_table
@@ -150,11 +151,20 @@ def test_lines_are_told_apart_without_their_colours() -> None:
     assert len(set(MARKERS)) == len(SIGNS) == len(MARKERS)
 
 
+def test_scales_that_nobody_counted_are_not_said_to_be_none() -> None:
+    """Of NF4 and of number formats the events tell no number of groups: "0 scales" would be wrong."""
+    counted, _ = histogram("16")
+    assert notes_of(counted, marked=False)[0].startswith(f"Groups of 16: {counted.groups:,} scales for ")
+    setting = replace(counted.setting, method="nf4", label="NF4", share="")
+    said = notes_of(replace(counted, groups=0, setting=setting), marked=False)[0]
+    assert said == f"{counted.rows * counted.columns:,} weights."
+
+
 def test_levels_are_told_as_shares_of_the_weights_counted() -> None:
     levels = next(event for event in layer_run() if isinstance(event, LevelsShown))
     busiest = max(levels.used) / sum(levels.used)
     assert 0 < busiest < 1
-    assert f"The busiest takes {percent(busiest)} of the weights" in levels_words(levels)
+    assert f"The busiest takes {percent(busiest)} of the weights" in levels_words(levels).replace("\u00a0", " ")
     state = QuantizationState()
     state.fold(levels)
     shares = [row[-1] for row in levels_table(state).rows]

@@ -51,7 +51,8 @@ def notes_of(histogram: ErrorHistogram | None, *, marked: bool) -> list[str]:
     if histogram is None:
         return []
     said = f"{share_words(histogram.setting.share)}: " if histogram.setting.share else ""
-    said += f"{histogram.groups:,} scales for {histogram.rows * histogram.columns:,} weights."
+    scales = f"{histogram.groups:,} scales for " if histogram.groups else ""  # counted on even grids alone
+    said += f"{scales}{histogram.rows * histogram.columns:,} weights."
     if histogram.max_error == 0:
         said += " Every weight came back exactly."
     return [said[:1].upper() + said[1:], *([HINT] if marked else []), *histogram.notes]

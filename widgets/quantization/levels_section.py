@@ -80,7 +80,8 @@ def levels_words(levels: LevelsShown) -> str:
         beside = f" Of as many evenly spaced levels (orange rings) the busiest would take {busiest}."
     empty = sum(u == 0 for u in used)
     none = f", {empty} of them take none" if empty else ""
-    return (
+    said = (
         f"{capital(levels.label)}, {where}: {len(used)} levels, {spacing}{none}. The busiest takes "
         f"{percent(max(shares_of(used)))} of the weights; evenly shared it would be {percent(1 / len(used))}.{beside}"
     )
+    return said.replace(" %", "\u00a0%")
