@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+from bokeh.models import NumeralTickFormatter
+
 from lab.events.quantization_words import PackedToken
 from widgets.plot import Plot, add_hover, add_words, new_figure, paint, source
 
 SERIES = ("--lab-series-1", "--lab-series-2", "--lab-series-3", "--lab-series-4", "--lab-series-5", "--lab-muted")
 """Colours of the variants in their order; dense comes first."""
 _DASHES: tuple[list[int], ...] = ([], [8, 3], [2, 3], [8, 3, 2, 3], [5, 5], [1, 4])
+_WITH_NAMES = 1.36
+"""Width of the plot, 1 at the last token: "int4, dense head" has room behind it at 800 px."""
 
 
 class PackedPlot(Plot):
@@ -18,7 +22,7 @@ class PackedPlot(Plot):
 
     def __init__(self) -> None:
         fig = new_figure(x_label="new tokens after the first", y_label="ms since the first token", height=250)
-        fig.min_border_right = 14
+        fig.yaxis[0].formatter = NumeralTickFormatter(format="0,0")
         lines = []
         for number, colour in enumerate(SERIES):
             data = source(f"row{number}", "x", "y", "step")
@@ -56,7 +60,7 @@ class PackedPlot(Plot):
         }
         self.update(
             data,
-            {"x_range": {"start": 0, "end": longest * 1.24}, "y_range": {"start": 0, "end": top * 1.08}},
+            {"x_range": {"start": 0, "end": longest * _WITH_NAMES}, "y_range": {"start": 0, "end": top * 1.08}},
             ", ".join(f"{labels.get(n, n)}: {len(sums[n]) - 1} tokens in {y:.0f} ms" for y, n in ends) or "Nothing yet",
         )
 
