@@ -46,6 +46,16 @@ def trained_dir() -> Path:
     return _usable(trained_location())
 
 
+def adapters_location() -> Path:
+    """The path of `adapters_dir`, which may not exist yet."""
+    return cache_location() / "adapters"
+
+
+def adapters_dir() -> Path:
+    """Adapters trained on this machine, one directory in PEFT's format each, created when missing."""
+    return _usable(adapters_location())
+
+
 def runs_dir() -> Path:
     """Recordings of the runs made on this machine, created when missing."""
     return _usable(cache_location() / "runs")

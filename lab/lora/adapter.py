@@ -144,11 +144,16 @@ class Adapter:
         found = (b @ a) * (self.scale(module) * factor)
         # A sum is finite only if all are, or by overflow; so only a suspect is looked at closely.
         if not bool(torch.isfinite(found.sum())) and not bool(torch.isfinite(found).all()):
-            raise ModelError(
-                f"The update of {module} by the adapter {shown(self.name)} is not finite: its factors are too large.",
-                remedy="Train the adapter again, or copy it again.",
-            )
+            raise not_finite(module, self.name)
         return found
+
+
+def not_finite(module: str, adapter: str) -> ModelError:
+    """The error for factors whose product is beyond fp32."""
+    return ModelError(
+        f"The update of {module} by the adapter {shown(adapter)} is not finite: its factors are too large.",
+        remedy="Train the adapter again, or copy it again.",
+    )
 
 
 def scale_of(rank: int, alpha: float, rslora: bool = False) -> float:

@@ -6,7 +6,6 @@ safetensors are read, after their header was checked against the file; pickle is
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 from pathlib import Path
@@ -18,11 +17,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lab.errors import BadInput, ModelError, shown
-from lab.lora.adapter import MAX_RANK, Adapter, BaseFacts, Factors, LoraConfig
+from lab.lora.adapter import MAX_RANK, Adapter, BaseFacts, Factors, LoraConfig, not_finite
 from lab.lora.attach import MAX_FACTOR
 from lab.lora.peft_config import CONFIG, MAX_TARGETS, PeftConfig, peft_config, read_peft_config
 from lab.lora.regular import MAX_WEIGHT_BYTES
-from lab.models.atomic import build_directory, check_out
+from lab.models.atomic import check_out, filled_directory
 from lab.models.weights import StoredTensor, read_header
 
 WEIGHTS = "adapter_model.safetensors"
@@ -122,14 +121,9 @@ def write_adapter(adapter: Adapter, out: Path, *, card: str = "") -> Path:
         if card:
             (partial / "README.md").write_text(card, encoding="utf-8")
 
-    try:
-        return build_directory(out, build, is_complete=lambda made: (made / CONFIG).is_file())
-    except (OSError, SafetensorError) as error:
-        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-        why = "the disk is full" if full else str(error)[:200]
-        raise ModelError(
-            f"{out.name} cannot be written: {why}.", remedy="Choose a directory on another disk."
-        ) from None
+    with filled_directory(out, wait=False) as partial:
+        build(partial)
+    return out
 
 
 Pairs = dict[str, tuple[StoredTensor, StoredTensor]]
@@ -181,11 +175,11 @@ def _settled(label: str, pairs: Pairs, config: PeftConfig) -> dict[str, float]:
 
 
 def _refuse_overflow(adapter: Adapter) -> None:
-    """Refuse factors whose product is beyond fp32; computed only where their largest values leave that open."""
+    """Refuse factors whose product may be beyond fp32, by their largest values: the product itself may be huge."""
     for module, (a, b) in adapter.tensors.items():
         bound = a.shape[0] * float(a.abs().max()) * float(b.abs().max())
         if bound * max(1.0, MAX_FACTOR * abs(adapter.scale(module))) > torch.finfo(torch.float32).max / 2:
-            adapter.delta(module, MAX_FACTOR)
+            raise not_finite(module, adapter.name)
 
 
 def _factor(tensor: Tensor, name: str) -> Tensor:

@@ -112,7 +112,7 @@ def errors_verdict(errors: Sequence[PruneErrors], *, live: bool) -> tuple[str, s
     if base is None or base is least or not base.calibration_error:
         return ("pending" if live else "none"), text, ""
     ratio = least.calibration_error / base.calibration_error
-    note = f"{number(ratio, 2)} times what magnitude loses, with as many weights gone."
+    note = f"{number(ratio, 2)} times what magnitude loses on the calibration text, with as many weights gone."
     return ("pending" if live else "good"), text, note
 
 

@@ -61,13 +61,13 @@ def told(frames: Frames, frame: Frame, row: int) -> list[str]:
     kept = frames.mask[row, step] > 0
     became = "stays" if kept else "is pruned"
     said = [
-        f"Column {column} of the matrix. In row {replay.rows[row]}, the marked one, the weight was "
+        f"Column {column} of the matrix, counted from 0. In row {replay.rows[row]}, the marked one, the weight was "
         f"{typeset_number(first)} at first{took}; its score w² / [U]² is "
         f"{typeset_number(float(frames.score[row, step]))}: it {became}."
     ]
     most = np.abs(frame.pushed[row])
     if kept:
-        said.append("A weight that stays is not rounded: nothing is passed on.")
+        said.append("A weight that stays loses nothing: nothing is passed on.")
     elif step + 1 < frames.steps and most.max() > 0:
         at = int(most.argmax())
         said.append(

@@ -19,10 +19,22 @@ def progress(stage: str, done: float, total: float) -> Progress:
     return Progress(stage=stage, done=min(1000, round(1000 * done / total)), total=1000)
 
 
-def shares(stage: str, done: float = 0, total: float = 1, part: float = 1) -> Callable[[float], Progress]:
-    """For `lab.steps.relay`: a share of this stage, 0 to 1, as progress.
+def shares(stage: str, done: float = 0, total: float = 1, part: float = 1) -> Callable[[float], Progress | None]:
+    """For `lab.steps.relay`: a share of this stage, 0 to 1, as progress; a mere pause where nothing moved.
+
+    How often the work pauses may depend on the clock, and what a run tells must not.
 
     Args:
         done, total, part: of the progress bar: the stage is `part` steps of `total`, after `done` others.
     """
-    return lambda share: progress(stage, done + part * share, total)
+    last: Progress | None = None
+
+    def say(share: float) -> Progress | None:
+        nonlocal last
+        found = progress(stage, done + part * share, total)
+        if found == last:
+            return None
+        last = found
+        return found
+
+    return say

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 def kept_location() -> Path:
     """Where adapters trained here are kept, one directory each; it may not exist yet."""
-    return paths.cache_location() / "adapters"
+    return paths.adapters_location()
 
 
 def kept_dir() -> Path:
@@ -27,10 +27,7 @@ def kept_dir() -> Path:
     Raises:
         BadInput: it cannot be made.
     """
-    paths.cache_dir()
-    found = kept_location()
-    found.mkdir(exist_ok=True)
-    return found
+    return paths.adapters_dir()
 
 
 def kept_names() -> list[str]:
@@ -51,4 +48,8 @@ def adapter_path(name: str) -> Path:
     """The folder that `name` stands for: one that was kept under it, else the path as it is written."""
     if _NAME.fullmatch(name) and (kept_location() / name).is_dir():
         return kept_location() / name
-    return Path(name).expanduser()
+    path = Path(name)
+    try:
+        return path.expanduser()
+    except RuntimeError:  # "~nobody": no such user
+        return path
