@@ -1,0 +1,286 @@
+"""A room full of people: `python -m benchmarks.visitors [--json] [--visitors N]`.
+
+One model process as `lab up` starts it, and N real kernels (30), each with a page's widgets, on loopback. Three parts:
+
+- arriving over 60 s: kernels start one after another, each makes its runs at once;
+- all at once: the same pages, open now, all press Run in the same moment;
+- after that: Stop among running neighbours, and the process's memory over 200 runs.
+
+Half of the visitors have cards of their own; the others share the default ones. Each distinct run is first made alone,
+for what it should say and how long it takes. Throughput is that of distinct runs: the sum of their times alone over the
+time in which all were served. What a browser itself takes is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import json
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from jupyter_client.manager import KernelManager
+
+from benchmarks.memory_watch import MIB, pss_bytes
+from benchmarks.visitor import Visit, visit
+from lab.backend.http import HttpBackend
+from lab.backend.process import ModelProcess
+from lab.backend.protocol import RunRequest
+from lab.events import RunCancelled
+from lab.paths import CACHE_VARIABLE, models_dir
+from lab.settings import BACKEND_TOKEN, BACKEND_URL
+
+ARRIVE_S = 60.0
+READY_S = 300.0
+FLAT_RUNS = 200
+MIX: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("kv_cache", {"max_new_tokens": 32, "without_cache_tokens": 0}),
+    ("beam_search", {"max_new_tokens": 16}),
+    ("speculative", {"max_new_tokens": 32}),
+    ("lora", {"max_new_tokens": 16}),
+)
+Run = tuple[str, dict[str, Any]]
+
+
+def runs_of(visitor: int) -> list[Run]:
+    """Two runs of the mix; every second visitor's have a prompt of their own."""
+    found = []
+    for turn in range(2):
+        name, params = MIX[(visitor + turn) % len(MIX)]
+        own = {"prompt": f"Visitor {visitor} asks: which river runs through city {visitor}?"} if visitor % 2 else {}
+        found.append((name, {**params, **own}))
+    return found
+
+
+@dataclass
+class Page:
+    """A kernel with a page in it. `controls_s`: until its widgets were made; `pss`: its memory then."""
+
+    visitor: int
+    manager: KernelManager
+    client: Any
+    controls_s: float = 0.0
+    pss: int = 0
+    visits: list[Visit] = field(default_factory=list)
+
+    def execute(self, code: str, value: str = "''") -> str:
+        """Run code, then the value of an expression, a string. All by the shell's reply: output may come later."""
+        asked = self.client.execute(code, user_expressions={"value": value})
+        while True:
+            reply = self.client.get_shell_msg(timeout=READY_S)
+            if reply["parent_header"].get("msg_id") == asked:
+                break
+        if reply["content"]["status"] != "ok":
+            raise RuntimeError(f"visitor {self.visitor}: {reply['content'].get('evalue')}")
+        return str(ast.literal_eval(reply["content"]["user_expressions"]["value"]["data"]["text/plain"]))
+
+    def run(self, runs: Sequence[Run]) -> None:
+        said = self.execute(f"from benchmarks.visitor import visits\nsaid = visits({list(runs)!r})", "said")
+        self.visits += [Visit(**one) for one in json.loads(said)]
+
+
+def open_page(visitor: int, environment: dict[str, str]) -> Page:
+    began = time.monotonic()
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(env=environment)
+    client = manager.blocking_client()
+    client.start_channels()
+    client.wait_for_ready(timeout=READY_S)
+    page = Page(visitor, manager, client)
+    page.execute(f"from widgets import dashboard\npage = dashboard({runs_of(visitor)[0][0]!r})")
+    page.controls_s = time.monotonic() - began
+    page.pss = pss_bytes(manager.provisioner.pid)
+    return page
+
+
+@contextlib.contextmanager
+def lab() -> Iterator[tuple[ModelProcess, dict[str, str]]]:
+    """A model process with an empty cache of runs, and the environment of a kernel of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "models").symlink_to(models_dir())
+        environment = {**os.environ, CACHE_VARIABLE: folder, "PYTHONPATH": str(Path.cwd())}
+        with ModelProcess(environment=environment) as process:
+            process.wait_ready()
+            yield process, {**environment, BACKEND_URL: process.url, BACKEND_TOKEN: process.token}
+
+
+def alone(runs: Sequence[Run]) -> dict[str, tuple[float, Visit]]:
+    """Each distinct run by itself: how long it takes from its first event, and what it says."""
+    found: dict[str, tuple[float, Visit]] = {}
+    with lab() as (process, _):
+        backend = HttpBackend(process.url, process.token)
+        for name, params in MIX:
+            visit(backend, name, params, fresh=True)  # loads what is loaded once
+        for name, params in runs:
+            key = key_of((name, params))
+            if key not in found:
+                one = visit(backend, name, params, fresh=True)
+                found[key] = one.ended - one.began, one
+        backend.close()
+    return found
+
+
+def key_of(run: Run) -> str:
+    return json.dumps(run, sort_keys=True)
+
+
+def in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
+
+
+def arriving(visitors: int, process: ModelProcess, environment: dict[str, str]) -> tuple[list[Page], dict[str, Any]]:
+    """Kernels start over `ARRIVE_S`, and each makes its runs as soon as its page is there."""
+    began = time.monotonic()
+
+    def come(visitor: int) -> Page:
+        wait = began + visitor * ARRIVE_S / visitors - time.monotonic()
+        threading.Event().wait(max(0.0, wait))
+        page = open_page(visitor, environment)
+        page.run(runs_of(visitor))
+        return page
+
+    pages = in_threads([lambda v=v: come(v) for v in range(visitors)])
+    return pages, {"wall_s": time.monotonic() - began, "model_process_mib": _pss(process)}
+
+
+def at_once(pages: list[Page]) -> dict[str, Any]:
+    """All press Run together: cards that nobody made before, so that nothing comes from a recording."""
+    for page in pages:
+        page.visits = []
+    began = time.monotonic()
+    in_threads([lambda p=p: p.run([second(p.visitor)]) for p in pages])
+    return {"wall_s": time.monotonic() - began}
+
+
+def second(visitor: int) -> Run:
+    """A run of the part "all at once": each visitor's own card, or one that the others of its experiment share."""
+    name, params = MIX[visitor % len(MIX)]
+    who = f"visitor {visitor}" if visitor % 2 else "the whole class"
+    return name, {**params, "prompt": f"A question of {who}: what is the tallest mountain?"}
+
+
+def judged(visits: list[tuple[Run, Visit]], single: dict[str, tuple[float, Visit]], wall_s: float) -> dict[str, Any]:
+    """What came of all visits, beside each run alone."""
+    wrong = [one.name for run, one in visits if _said(one) != _said(single[key_of(run)][1])]
+    distinct = {key_of(run) for run, _ in visits}
+    work = sum(single[key][0] for key in distinct)
+    own = [(run, one) for run, one in visits if not one.recorded]
+    # Progress while it ran: time alone over time among others. Those that ended last had fewer and fewer neighbours.
+    last = sorted(one.ended for _, one in own)[-4:]
+    rates = [single[key_of(run)][0] / (one.ended - one.began) for run, one in own if one.ended not in last]
+    waits = [one.first - one.asked for _, one in visits]
+    return {
+        "runs": len(visits),
+        "distinct": len(distinct),
+        "wrong": wrong,
+        "unfinished": [one.end for _, one in visits if one.end != "run_finished"],
+        "told_to_come_back": sum(one.refused for _, one in visits),
+        "first_event_s": {"median": statistics.median(waits), "max": max(waits)},
+        "throughput": work / wall_s,
+        "fairness": max(rates) / min(rates) if rates else None,
+        "wall_s": wall_s,
+    }
+
+
+def _said(one: Visit) -> tuple[str, str, str]:
+    return one.end, one.digest, one.verdict
+
+
+def stopping(process: ModelProcess) -> dict[str, float]:
+    """Stop one of four runs that take turns: until its place is free, and the longest slice of its neighbours."""
+    backend = HttpBackend(process.url, process.token)
+    streams = [
+        backend.run(
+            RunRequest(
+                experiment="kv_cache",
+                fresh=True,
+                params={"max_new_tokens": 256, "without_cache_tokens": 0, "prompt": f"Story {n}"},
+            )
+        )
+        for n in range(4)
+    ]
+    took = []
+    iterators = [iter(stream) for stream in streams]
+    for iterator in iterators:
+        for _ in zip(range(8), iterator, strict=False):
+            pass
+    for left, stream in zip(range(3, -1, -1), streams, strict=True):
+        began = time.monotonic()
+        stream.close()
+        while backend.health().runs_active > left:
+            threading.Event().wait(0.002)
+        took.append((time.monotonic() - began) * 1e3)
+    ends = [isinstance(list(iterator)[-1], RunCancelled) for iterator in iterators]
+    backend.close()
+    return {"median_ms": statistics.median(took), "max_ms": max(took), "cancelled": sum(ends)}
+
+
+def flat(process: ModelProcess) -> dict[str, float]:
+    """Memory of the model process over many short runs, each of a card of its own."""
+    backend = HttpBackend(process.url, process.token)
+    sizes = []
+    for number in range(FLAT_RUNS):
+        name, params = MIX[number % len(MIX)]
+        visit(backend, name, {**params, "max_new_tokens": 4, "prompt": f"Run {number} of many"})
+        sizes.append(_pss(process))
+    backend.close()
+    quarter = FLAT_RUNS // 4
+    return {"after_50_mib": max(sizes[quarter // 2 : quarter]), "after_200_mib": max(sizes[-quarter // 2 :])}
+
+
+def _pss(process: ModelProcess) -> float:
+    pid = process.pid
+    return round(pss_bytes(pid) / MIB, 1) if pid is not None else 0.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--visitors", type=int, default=30)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args(argv)
+    visitors = range(asked.visitors)
+    single = alone([run for v in visitors for run in (*runs_of(v), second(v))])
+    result: dict[str, Any] = {
+        "visitors": asked.visitors,
+        "cores": os.cpu_count(),
+        "load_before": psutil.getloadavg()[0],
+    }
+    with lab() as (process, environment):
+        pages, came = arriving(asked.visitors, process, environment)
+        try:
+            result["memory_per_visitor_mib"] = {
+                "median": round(statistics.median(page.pss for page in pages) / MIB, 1),
+                "max": round(max(page.pss for page in pages) / MIB, 1),
+            }
+            result["controls_s"] = {"first": pages[0].controls_s, "max": max(page.controls_s for page in pages)}
+            visits = [pair for page in pages for pair in zip(runs_of(page.visitor), page.visits, strict=True)]
+            result["arriving"] = judged(visits, single, came["wall_s"]) | {
+                "model_process_mib": came["model_process_mib"]
+            }
+            together = at_once(pages)
+            visits = [(second(page.visitor), page.visits[0]) for page in pages]
+            result["at_once"] = judged(visits, single, together["wall_s"])
+        finally:
+            for page in pages:
+                page.client.stop_channels()
+                page.manager.shutdown_kernel(now=True)
+        result["stop"] = stopping(process)
+        result["memory"] = flat(process)
+        result["restarts"] = process.restarts
+    print(json.dumps(result, indent=1 if not asked.json else None))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
