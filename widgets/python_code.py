@@ -10,10 +10,9 @@ from lab.events import RunCard
 from lab.experiments.registry import get_experiment
 
 _WIDTH = 76
-_CODE = """\
-{notes}
-import torch
-
+_CODE = (
+    "{notes}\nimport torch\n"
+    """
 from lab.backend.local import LocalBackend
 from lab.backend.protocol import RunRequest
 
@@ -31,6 +30,7 @@ events = list(backend.run(request))
 backend.close()
 print(events[-1])
 """
+)
 
 
 def python_code(card: RunCard) -> str:
