@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 import pytest
 import torch
+from drained import drained
 
 from lab.quantization.packed import halves, modules
 from lab.quantization.packed.halves import HalvesKernel, has_kernel, making_halves
 from lab.quantization.packed.int4 import quantize_int4
 from lab.quantization.packed.int8 import quantize_int8
 from lab.quantization.packed.modules import PackedLinear
-
-
-def drained(run: Generator[None, None, Any]) -> tuple[int, Any]:
-    """The pauses of a run, and what it made."""
-    pauses = 0
-    while True:
-        try:
-            next(run)
-        except StopIteration as end:
-            return pauses, end.value
-        pauses += 1
 
 
 def matrix(rows: int = 320, columns: int = 64) -> torch.Tensor:

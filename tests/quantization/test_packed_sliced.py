@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import fields
 from typing import Any
 
 import pytest
 import torch
+from drained import drained
 
 from lab.errors import BadInput
 from lab.quantization.packed import sliced
 from lab.quantization.packed.int4 import quantize_int4
 from lab.quantization.packed.int8 import quantize_int8
-
-
-def drained(run: Generator[None, None, Any]) -> tuple[int, Any]:
-    """The pauses of a run, and what it made."""
-    pauses = 0
-    while True:
-        try:
-            next(run)
-        except StopIteration as end:
-            return pauses, end.value
-        pauses += 1
 
 
 def same(one: Any, other: Any) -> bool:

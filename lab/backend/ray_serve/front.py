@@ -194,8 +194,6 @@ def _asked(call: Callable[[], Any]) -> Any:
         raise BackendUnavailable(
             "The model's replicas cannot be started.", remedy="See the log of the cluster."
         ) from None
-    except LabError:
-        raise
     except TimeoutError:
         raise Busy(f"No replica answered within {ANSWER_S:g} s.", remedy="Try again in a moment.") from None
     except BROKEN as error:

@@ -22,7 +22,7 @@ def progress(stage: str, done: float, total: float) -> Progress:
 def shares(stage: str, done: float = 0, total: float = 1, part: float = 1) -> Callable[[float], Progress | None]:
     """For `lab.steps.relay`: a share of this stage, 0 to 1, as progress; a mere pause where nothing moved.
 
-    How often the work pauses may depend on the clock, and what a run tells must not.
+    How often the work pauses may depend on the clock: a share that was told is not told again.
 
     Args:
         done, total, part: of the progress bar: the stage is `part` steps of `total`, after `done` others.
