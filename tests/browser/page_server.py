@@ -15,7 +15,8 @@ from pathlib import Path
 
 import httpx
 import psutil
-from lab_server import free_port, wait_until
+from free_port import free_port
+from lab_server import wait_until
 
 from lab.experiments.registry import EXPERIMENTS
 

@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 import nbformat
 import pytest
-from lab_server import free_port, wait_until
+from free_port import free_port
+from lab_server import wait_until
 from playwright.sync_api import Browser, Page, expect
 
 pytestmark = pytest.mark.browser

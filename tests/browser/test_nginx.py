@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import nginx
 import pytest
-from lab_server import Lab, free_port, running_lab, wait_until
+from free_port import free_port
+from lab_server import Lab, running_lab, wait_until
 from playwright.sync_api import Browser, Error, Page, expect
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_server import free_port
+from free_port import free_port
 from playwright.sync_api import Browser, Page, expect
 
 from lab.cli.page import PageServer, page_environment, voila_command

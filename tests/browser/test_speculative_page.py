@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_port import free_port
 from gallery import Open, sent, set_state, wait_sent
-from lab_server import free_port
 from playwright.sync_api import Browser, Page, expect
 from speculative_sim import HOSTILE, WORDS, Toy, decode, drafts, save, trial
 from test_views_all import CONTRAST

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from free_port import free_port
 
 from lab.backend.http import HttpBackend
 from lab.backend.protocol import RunRequest
-from lab.backend.serve import listen
 from lab.events import Proof, RunFinished
 from lab.experiments.base import RunContext
 from lab.experiments.kv_cache.params import KVCacheParams
@@ -41,9 +41,7 @@ def alone(loaded: LoadedModel) -> tuple[int, ...]:
 def test_a_replica_says_what_one_process_says_and_a_signal_ends_all(
     packaged_model: LoadedModel, tmp_path: Path
 ) -> None:
-    sock = listen("127.0.0.1", 0)
-    port = sock.getsockname()[1]
-    sock.close()
+    port = free_port()
     lab = Path(sys.executable).with_name("lab")
     command = [str(lab), "serve", "--ray", "--port", str(port), "--active-runs", "2"]
     with (

@@ -13,11 +13,11 @@ import httpx
 import psutil
 import pytest
 from backend import toys
+from free_port import free_port
 
 from lab.backend.http import HttpBackend
 from lab.backend.protocol import InspectRequest, RunRequest
 from lab.backend.ray_serve.cluster import ClusterSettings
-from lab.backend.serve import listen
 from lab.errors import BadInput, Busy, ModelError, NotFound
 from lab.events import Progress, RunCancelled, RunFailed, RunFinished, RunStarted
 from lab.settings import BACKEND_TOKEN
@@ -48,9 +48,7 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
-    sock = listen("127.0.0.1", 0)
-    port = sock.getsockname()[1]
-    sock.close()
+    port = free_port()
     environment = {**os.environ, BACKEND_TOKEN: TOKEN, "PYTHONPATH": str(Path(__file__).parent.parent)}
     with (
         (folder / "log").open("w") as log,

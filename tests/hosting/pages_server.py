@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 from backend.toys import until
+from free_port import free_port
 
 from lab.backend.hosting import HOSTED, HostedSettings
 from lab.settings import BACKEND_TOKEN, BACKEND_URL, PAGE_TOKEN
@@ -65,13 +66,6 @@ def write_notebook(path: Path, source: str = SOURCE) -> None:
     path.write_text(
         json.dumps({"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
     )
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 @contextmanager
