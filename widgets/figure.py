@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from widgets.format import NOT_APPLICABLE, NOTHING
 from widgets.view import View
 
 BADGES = ("MEASURED", "DERIVED", "SIMULATED")
+EMPTY = (None, "", NOTHING, NOT_APPLICABLE)
+"""Values that are none."""
 
 
 class FigureRow(View):
-    """Figures side by side: value, unit, badge, a note. An empty value shows as "–"."""
+    """Figures side by side: value, unit, badge, a note. An empty value shows as "–", and without a badge: what is not
+    there was neither measured nor derived."""
 
     module: ClassVar[str] = "figure"
     defaults: ClassVar[Mapping[str, Any]] = {"figures": [], "columns": 3}
@@ -28,4 +32,4 @@ class FigureRow(View):
         for figure in figures:
             if figure.get("badge") not in BADGES:
                 raise ValueError(f"figure {figure.get('id')!r} says {figure.get('badge')!r}; say {' or '.join(BADGES)}")
-        self._put(figures=figures)
+        self._put(figures=[{**f, "badge": "" if f.get("value") in EMPTY else f["badge"]} for f in figures])

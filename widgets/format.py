@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 NOTHING = "–"
+NOT_APPLICABLE = "n/a"
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
