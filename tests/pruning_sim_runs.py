@@ -9,7 +9,7 @@ from pruning_sim import divergence, ends, setting, started, stored, texts, whole
 from words_sim import OTHER, WORDS, speaks
 
 from lab.events import Event, Progress
-from lab.events.pruning import CurvePoint, Recovered, RecoveryStep, TimedFigures, TimedToken
+from lab.events.pruning import CurvePoint, Recovered, RecoveryStep, TimedFigures, TimedToken, VariantLoss
 from lab.events.words import Variant
 
 ALL = 106_168_320
@@ -53,8 +53,8 @@ def words_run(*, end: str = "finished", method: str = "wanda") -> Iterator[Event
     yield ends(end)
 
 
-def savings_run(*, end: str = "finished", steps: int = 12) -> Iterator[Event]:
-    """Dense, zeros, rows removed take turns; 2:4 is not here."""
+def savings_run(*, end: str = "finished", steps: int = 12, rows_kl: float = 5.2) -> Iterator[Event]:
+    """Dense, zeros, rows removed take turns; 2:4 is not here. Removed rows lose `rows_kl`; NaN: nothing is measured."""
     used = setting("wanda")
     yield started(task="savings")
     yield from whole_model(used)
@@ -69,6 +69,9 @@ def savings_run(*, end: str = "finished", steps: int = 12) -> Iterator[Event]:
             text = WORDS[index % len(WORDS)]
             yield TimedToken(variant=name, index=index, token_id=index, text=text, ms=ms * (1 + 0.1 * math.sin(index)))
     if end == "finished":
+        for name, lost, kl in (("zeros", used, 0.62), ("rows removed", setting("rows"), rows_kl)):
+            if math.isfinite(rows_kl):
+                yield VariantLoss(variant=name, setting=lost, divergence=divergence(kl))
         for name, ms in speed.items():
             yield _figures(name, ms)
         yield _figures("2:4", math.nan)

@@ -247,6 +247,15 @@ class TimedFigures(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VariantLoss(Event):
+    """What a variant that was timed lost: it beside the dense model on held-out text. `setting`: how it was pruned."""
+
+    variant: str
+    setting: PruneSetting
+    divergence: Divergence
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecoveryStep(Event):
     """One step of the fine-tune with the mask held.
 

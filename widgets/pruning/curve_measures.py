@@ -12,6 +12,8 @@ from widgets.format import format_number
 from widgets.numbers import number, percent
 from widgets.pruning.state import DENSE
 
+BEARABLE = 0.1
+"""Nats: below it most words stay; a line drawn by us, said as such."""
 FLOOR = 1e-7
 """A smaller divergence counts as 0: it is rounding of the arithmetic itself."""
 

@@ -11,17 +11,13 @@ from widgets.controls import Controls
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.numbers import capital, number, percent
-from widgets.pruning.curve_measures import FLOOR, MEASURES, dense_points, kl, measured
+from widgets.pruning.curve_measures import BEARABLE, FLOOR, MEASURES, dense_points, kl, measured
 from widgets.pruning.curve_plot import CurvePlot
 from widgets.pruning.method_marks import title_of
 from widgets.pruning.state import DENSE, PruningState
 from widgets.section import Section, section
 from widgets.text import Words
 from widgets.verdict import Verdict
-
-BEARABLE = 0.1
-"""Nats: below it most words stay; a line drawn by us, said as such."""
-
 
 _FORM: dict[str, Any] = {
     "properties": {

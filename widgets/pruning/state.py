@@ -20,6 +20,7 @@ from lab.events.pruning import (
     StoredBytes,
     TimedFigures,
     TimedToken,
+    VariantLoss,
 )
 from widgets.words.naming import Naming
 from widgets.words.state import WordsState
@@ -56,7 +57,7 @@ class PruningState(WordsState):
         pruned: matrices of the whole model, as they were done.
         coverage: the newest.
         stored: by scope, the newest of each.
-        timed: tokens by variant, in order; timed_figures: by variant.
+        timed: tokens by variant, in order; timed_figures, losses: by variant.
     """
 
     TASKS: ClassVar[tuple[str, ...]] = ("masks", "curve", "words", "savings", "recover")
@@ -71,6 +72,7 @@ class PruningState(WordsState):
     stored: dict[tuple[str, str], StoredBytes] = field(default_factory=dict)
     timed: dict[str, list[TimedToken]] = field(default_factory=dict)
     timed_figures: dict[str, TimedFigures] = field(default_factory=dict)
+    losses: dict[str, VariantLoss] = field(default_factory=dict)
     recovery: list[RecoveryStep] = field(default_factory=list)
     recovered: Recovered | None = None
 
@@ -100,6 +102,8 @@ class PruningState(WordsState):
                 self.timed.setdefault(event.variant, []).append(event)
             case TimedFigures():
                 self.timed_figures[event.variant] = event
+            case VariantLoss():
+                self.losses[event.variant] = event
             case RecoveryStep():
                 self.recovery.append(event)
             case Recovered():

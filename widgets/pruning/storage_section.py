@@ -12,6 +12,8 @@ from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
 from widgets.format import format_bytes
 from widgets.numbers import capital, number, percent
+from widgets.pruning.losses import stored_loss
+from widgets.pruning.method_marks import DENSE, mark_of
 from widgets.pruning.state import PruningState
 from widgets.section import Section, heading, section
 from widgets.text import Words
@@ -23,7 +25,7 @@ class StorageSection(Section[PruningState]):
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self._choice = Choice(desk, "Of")
+        self._choice = Choice(desk, "Bytes of")
         self._verdict = Verdict()
         self._bars = BarTable(label="Bytes in each form", first="form", picture="bytes stored")
         self._caption = Words(css_class="lab-caption")
@@ -53,7 +55,7 @@ class StorageSection(Section[PruningState]):
         names = [f"{s.scope}, {s.setting.label}" if several else s.scope for s in every]
         stored = every[self._choice.show(names)]
         dense = dense_of(stored)
-        self._verdict.show(*stored_verdict(stored))
+        self._verdict.show(*stored_verdict(stored, *stored_loss(state, stored)))
         heads = (Column("bytes"), Column("of dense"), Column("saves from"))
         self._bars.show(form_rows(stored), heads, line=Line(float(dense), "dense") if dense else None)
         gone = 1 - stored.kept / stored.weights if stored.weights else math.nan
@@ -64,7 +66,7 @@ class StorageSection(Section[PruningState]):
                 f"{stored.weights:,} weights kept ({percent(gone)} pruned), {stored.value_bytes} bytes each. “Saves "
                 "from”: the sparsity from which on a form is smaller than dense.",
             ),
-            *(("p", f"{capital(f.name)}: {f.words}.") for f in stored.forms if f.words),
+            *(("p", f"{words}.") for f in stored.forms if (words := form_words(f))),
         )
         if not live:
             self._table.show(stored_table(every))
@@ -83,15 +85,32 @@ def best_of(stored: StoredBytes) -> StoredForm | None:
     return min((f for f in stored.forms if f.valid), key=lambda f: f.bytes, default=None)
 
 
-def stored_verdict(stored: StoredBytes) -> tuple[str, str, str]:
-    """Tone, heading and note: whether any form saves."""
+def stored_verdict(stored: StoredBytes, tone: str, lost: str) -> tuple[str, ...]:
+    """Tone, heading and notes: whether any form saves, and what was lost for it.
+
+    Args:
+        tone, lost: see `stored_loss`.
+    """
     dense, best = dense_of(stored), best_of(stored)
     if best is None or not dense:
-        return "none", "", ""
+        return "none", ""
     if best.bytes >= dense:
         return "even", f"No form saves at {percent(stored.setting.sparsity)}", "What describes the places takes more."
     text = f"Smallest: {best.name}, {percent(best.bytes / dense)} of dense"
-    return "good", text, f"{format_bytes(best.bytes)} against {format_bytes(dense)}."
+    return tone, text, f"{format_bytes(best.bytes)} against {format_bytes(dense)}.", lost
+
+
+ROWS = "rows removed"
+
+
+def form_words(form: StoredForm) -> str:
+    """What is counted in a form, or why the mask does not allow it."""
+    if form.name == ROWS and not form.valid:
+        return (
+            "Rows removed: a dense matrix becomes smaller only by whole rows that are all zeros. This mask leaves some "
+            "weights in every row, so there is none to leave out; the method “heads and channels” removes whole ones"
+        )
+    return f"{capital(form.name)}: {form.words}" if form.words else ""
 
 
 def form_rows(stored: StoredBytes) -> list[BarRow]:
@@ -102,11 +121,12 @@ def form_rows(stored: StoredBytes) -> list[BarRow]:
         share = form.bytes / dense if dense else math.nan
         starts = percent(even[form.name]) if even.get(form.name) else "–"
         if not form.valid:
-            rows.append(BarRow(form.name, note="not for this mask", cells=["–", "–", starts], title=form.words))
+            note = "no row is all zeros" if form.name == ROWS else "not for this mask"
+            rows.append(BarRow(form.name, note=note, cells=["–", "–", starts], title=form.words))
             continue
-        series = 4 if form.name == "dense" else 2 if form.bytes > dense else 3
+        series = DENSE if form.name == "dense" else mark_of(stored.setting.method).series
         cells = [format_bytes(form.bytes), f"{number(share, 2)} ×", starts]
-        rows.append(BarRow(form.name, [Bar(float(form.bytes), series)], cells, title=form.words))  # type: ignore[arg-type]
+        rows.append(BarRow(form.name, [Bar(float(form.bytes), series)], cells, title=form.words))
     return rows
 
 

@@ -1,4 +1,5 @@
-"""The task "savings": what pruned weights take in each form, and what a decode step takes, measured in turn."""
+"""The task "savings": what pruned weights take in each form, what a decode step takes, measured in turn, and what is
+lost for it."""
 
 from __future__ import annotations
 
@@ -6,16 +7,18 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
 from lab.decoding.loop import Step
 from lab.errors import BadInput, ModelError
-from lab.events.pruning import TimedFigures, TimedToken
+from lab.events.pruning import TimedFigures, TimedToken, VariantLoss
 from lab.events.words import Variant
 from lab.experiments.base import Outcome, RunGenerator
 from lab.experiments.compared.progress import Made
 from lab.experiments.compared.race import Racer, race
 from lab.experiments.compared.spoken_proof import against_generate
 from lab.experiments.pruning.pruned import Whole
+from lab.experiments.pruning.settings import Scheme
 from lab.experiments.pruning.setup import Setup
 from lab.experiments.pruning.stored import stored_bytes
 from lab.experiments.pruning.whole import covered, kept_counts, pruning_model
@@ -26,14 +29,21 @@ NO_GAIN = "they are numbers, and a dense kernel reads and multiplies them like a
 GAIN = "every product is smaller, and dense."
 NO_KERNEL = "not here: the kernel for 2:4 needs an NVIDIA GPU of compute capability 8.0 or newer; this run is on"
 NOT_RUN = "not run: the kernel for 2:4 of this GPU, compute capability"
+LOST = {"zeros": "what the zeros lose", "rows": "what the removed rows lose"}
 NAN = float("nan")
 
 
 @dataclass
 class Runner(Racer):
-    """One variant and how far it is; `words`: why it is faster, or why not."""
+    """One variant and how far it is.
+
+    Attributes:
+        words: why it is faster, or why not.
+        pruned: what it was made by and a shell of the dense model that computes the same; None for the dense one.
+    """
 
     words: str = ""
+    pruned: tuple[Scheme, nn.Module] | None = None
 
 
 def measure_savings(setup: Setup) -> RunGenerator:
@@ -41,15 +51,18 @@ def measure_savings(setup: Setup) -> RunGenerator:
     stream = TextStream(setup.loaded.tokenizer)
     prompt = yield from read_prompt(setup.loaded, setup.params, stream)
     yield from setup.begin()
-    windows: list[list[int]] = []
-    if setup.scheme.calibrated:
-        windows = yield from setup.texts.choose(calibration=True, held_out=False)
+    windows = yield from setup.texts.choose(calibration=setup.scheme.calibrated)
     whole = yield from pruning_model(setup, setup.scheme, windows, "pruning", tell=True)
     yield covered(setup, whole)
     value_bytes = torch.tensor([], dtype=setup.loaded.dtype).element_size()
     yield stored_bytes(setup.scheme, "all layers", kept_counts(setup, whole), value_bytes)
     runners, missing = yield from _variants(setup, whole, windows)
     text = yield from _race(setup, runners, prompt, stream)
+    for runner in runners:
+        if runner.pruned is not None:
+            scheme, shell = runner.pruned
+            lost = yield from setup.texts.compare(shell, LOST[runner.name])
+            yield VariantLoss(variant=runner.name, setting=scheme.setting, divergence=lost)
     for runner in runners:
         yield _figures(runner, runners[0], len(prompt))
     for name, why in missing.items():
@@ -79,7 +92,7 @@ def _variants(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[tupl
     missing: dict[str, str] = {}
     if whole.smaller is None:
         yield Variant(name="zeros", label=f"zeros ({setup.scheme.setting.label})", truth="simulated")
-        runners.append(Runner("zeros", whole.shell, words=NO_GAIN))
+        runners.append(Runner("zeros", whole.shell, words=NO_GAIN, pruned=(setup.scheme, whole.shell)))
     scheme = replace(setup.scheme, method="rows", pattern="none")
     label = f"rows removed, {100 * scheme.sparsity:.3g} %"
     try:
@@ -91,7 +104,7 @@ def _variants(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[tupl
         if removed.smaller is None:
             raise BadInput("There is nothing to remove.", remedy="Choose a sparsity above 0.")
         yield Variant(name="rows", label=label, truth="dense, smaller", notes=(_taken(removed),))
-        runners.append(Runner("rows", removed.smaller.model, words=GAIN))
+        runners.append(Runner("rows", removed.smaller.model, words=GAIN, pruned=(scheme, removed.shell)))
     except (BadInput, ModelError) as error:
         yield Variant(name="rows", label=label, truth="dense, smaller", notes=(error.message,))
         missing["rows"] = f"not here: {error.message}"

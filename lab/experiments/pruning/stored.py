@@ -62,7 +62,7 @@ def form(one: Stored, pattern: str, *, removed_bytes: int | None = None) -> Stor
     if one.layout == "rows":
         valid = removed_bytes is not None or one.bytes < one.dense_bytes
         size = one.bytes if removed_bytes is None else removed_bytes
-        words += "" if valid else "; no row lost all its weights, so none can go"
+        words += "" if valid else "; every row keeps some of its weights, so no row can be left out"
     elif one.unfit:
         words += "; no such pattern holds, so it stays dense"
     return StoredForm(layout_name(one.layout, pattern), size, valid, words)
