@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from widgets.log_scale import log_scale
 from widgets.view import View
 
-Series = Literal[1, 2, 3, 4, 5]
+Series = Literal[1, 2, 3, 4, 5, 6]
+"""Colours of bars; 6 is the neutral one of what all others are measured against."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Line:
 
 
 class BarTable(View):
-    """Rows of bars on one scale that begins at 0.
+    """Rows of bars on one scale that begins at 0, or of marks on a scale of powers of ten, which has ticks below it.
 
     Args:
         label: the table's name for those who cannot see it.
@@ -74,6 +76,9 @@ class BarTable(View):
         "columns": [],
         "rows": [],
         "most": 1.0,
+        "low": 0.0,
+        "least": 0,
+        "ticks": [],
         "line": None,
         "empty": "",
         "picture": "",
@@ -88,6 +93,8 @@ class BarTable(View):
         columns: Sequence[Column],
         *,
         most: float = 0.0,
+        log: Callable[[float], str] | None = None,
+        least: int = 0,
         line: Line | None = None,
         label: str | None = None,
         empty: str = "",
@@ -96,6 +103,9 @@ class BarTable(View):
 
         Args:
             most: what a bar of full length means; 0 takes the largest value.
+            log: set the values on a scale of powers of ten, where no length begins at 0; it writes a tick. Values that
+                are not above 0 stand at its start, and where all are, the scale stays that of bars.
+            least: rows whose room is kept, so that what stands below does not move as rows come and go.
             line: a line across all rows.
             label: another name for the table.
             empty: said when there are no rows.
@@ -103,6 +113,7 @@ class BarTable(View):
         values = [b.value for r in rows for b in r.bars] + [d[0] for r in rows for d in r.dots]
         values += [line.value] if line else []
         top = most or max((v for v in values if v == v), default=1.0) or 1.0
+        scale = log_scale(values) if log else None
         self._put(
             rows=[
                 {
@@ -118,7 +129,10 @@ class BarTable(View):
                 for r in rows
             ],
             columns=[[c.text, c.series] for c in columns],
-            most=top,
+            most=scale.high if scale else top,
+            least=least,
+            low=scale.low if scale else 0.0,
+            ticks=[[value, log(value)] for value in scale.ticks] if scale and log else [],
             line=[line.value, line.text] if line else None,
             label=self.state["label"] if label is None else label,
             empty=empty,

@@ -131,7 +131,7 @@ def test_the_run_s_own_mask_stands_first_beside_another_and_their_difference() -
     assert bench.section._view.bits["first"] == first.text
     found = overlap(first, second)
     assert found is not None
-    assert bench.figure("apart")["value"] == f"{found.differ * 100:.1f}"
+    assert bench.figure("apart")["value"] == f"{found.differ * 100:.1f} %"
     assert bench.figure("sparsity")["note"] == "165,888 of 331,776 kept"
     others = bench.section._others.state["rows"]
     assert [r["label"].split(",")[0] for r in others] == ["SparseGPT", "Magnitude", "At random"]
@@ -160,7 +160,7 @@ def test_the_slider_moves_quick_methods_alone() -> None:
     assert "it stays as the run made it" in json.dumps(bench.section._legend.state)
     bench.choose(first="magnitude", second="random").draw()
     assert [p["title"] for p in bench.view["panels"]][:2] == ["Magnitude, 80 %", "At random, 80 %"]
-    assert bench.figure("sparsity")["value"] == "80.0"
+    assert bench.figure("sparsity")["value"] == "80.0 %"
     bench.choose(first="wanda", second="sparsegpt")
     assert bench.section._slider.widget.layout.display == "none"
     bench.section.reset()
@@ -170,7 +170,7 @@ def test_the_slider_moves_quick_methods_alone() -> None:
 @pytest.mark.parametrize("sparsity", [0.0, 1.0])
 def test_the_ends_of_the_slider_are_valid(sparsity: float) -> None:
     bench = Bench(list(masks_run())).choose(first="magnitude", second="random").move(sparsity).draw()
-    assert bench.figure("sparsity")["value"] == f"{sparsity * 100:.0f}" if not sparsity else "100"
+    assert bench.figure("sparsity")["value"] == ("100 %" if sparsity else "0 %")
     assert mask_figures(None, None)[0]["value"] == ""
 
 

@@ -21,20 +21,26 @@ from words_sim import HOSTILE
 from lab.events import Event, Recording
 from lab.events.pruning import CurvePoint, LayersPruned, PrunedCoverage, RecoveryStep, SparseGptReplay, SparsityCell
 from lab.experiments.pruning.params import PRESETS, PruningParams
+from lab.strings import strings
+from widgets.bar_table import BarTable
 from widgets.experiment import Desk, build_views
+from widgets.numbers import percent
 from widgets.pruning.coverage_section import parts
 from widgets.pruning.curve_measures import MEASURES, dense_points, measured
 from widgets.pruning.curve_plot import EDGE, apart
 from widgets.pruning.curve_section import CurveSection, curve_table, curve_verdict
-from widgets.pruning.errors_section import error_rows, errors_verdict
+from widgets.pruning.errors_section import ErrorsSection, error_rows, errors_verdict
 from widgets.pruning.example_section import ExampleSection, checked, told
 from widgets.pruning.lesson import sections as lesson_sections
+from widgets.pruning.losses import stored_loss
 from widgets.pruning.map_section import MapSection
+from widgets.pruning.mask_view import MaskView
+from widgets.pruning.method_marks import DENSE, MARKS, mark_of
 from widgets.pruning.poster import body
 from widgets.pruning.recovery_section import RecoverySection, best_words, regained
 from widgets.pruning.savings_section import SavingsSection, savings_verdict
 from widgets.pruning.state import PruningState
-from widgets.pruning.storage_section import form_rows, stored_verdict
+from widgets.pruning.storage_section import form_rows, form_words, stored_verdict
 from widgets.pruning.views import LAYOUT, PruningViews
 
 RUNS: dict[str, Callable[..., Any]] = {
@@ -144,9 +150,49 @@ def test_the_least_error_comes_first_and_what_is_no_number_last() -> None:
     assert [r.label.split(",")[0] for r in rows] == ["SparseGPT", "Wanda", "Magnitude", "At random"]
     assert rows[-1].note == "not measured"
     tone, text, note = errors_verdict(made, live=False)
-    assert (tone, "SparseGPT" in text) == ("good", True)
+    assert (tone, text) == ("good", "Least lost on held-out text: SparseGPT, 50\u00a0%, 9.43\u00a0%")
     assert note.startswith("0.41 times")
     assert errors_verdict(made[:1], live=True)[0] == "pending"
+
+
+def test_held_out_text_leads_where_every_method_was_measured_on_it() -> None:
+    best, worst = errors("sparsegpt", heldout_error=0.3), errors("wanda", heldout_error=0.1)
+    assert best.calibration_error < worst.calibration_error  # what leads is not the calibration text
+    assert [r.label for r in error_rows([best, worst])] == ["Wanda, 50\u00a0%", "SparseGPT, 50\u00a0%"]
+    assert error_rows([best, worst])[0].bars[0].value == 0.1
+    missing = replace(worst, heldout_error=math.nan)
+    text = errors_verdict([best, missing], live=False)[1]
+    assert text.startswith("Least lost on calibration text: SparseGPT")
+    assert error_rows([best, missing])[0].bars[0].value == best.calibration_error
+
+
+def test_errors_stand_on_a_scale_of_powers_of_ten_with_ticks() -> None:
+    state = fold_all(PruningState, masks_run())
+    shown = drawn(ErrorsSection, state)._bars.state
+    values = [bar[0] for row in shown["rows"] for bar in row["bars"]]
+    assert 0 < shown["low"] < min(values)
+    assert max(values) < shown["most"]
+    assert [text for _, text in shown["ticks"]]
+    assert all(shown["low"] <= value <= shown["most"] for value, _ in shown["ticks"])
+    assert "powers of ten" in json.dumps(drawn(ErrorsSection, state)._caption.state)
+
+
+def test_a_method_has_one_colour_in_all_pictures() -> None:
+    page = Page({"worked_example": EXAMPLE}).run(list(masks_run()))
+    state = page.views.state
+    seen: dict[str, set[str]] = {}
+    for view in walk(page.views.widget):
+        for row in view.state.get("rows", ()) if isinstance(view, BarTable) else ():
+            name = row["label"].partition(",")[0]
+            seen.setdefault(name, set()).update(f"--lab-series-{bar[1]}" for bar in row["bars"])
+        if isinstance(view, MaskView):
+            for which, variable in view.state["colours"].items():
+                seen.setdefault(view.state["names"][which].partition(",")[0], set()).add(variable)
+    for made in state.masks:
+        name = made.setting.label.partition(",")[0]
+        colour = mark_of(made.setting.method).colour
+        assert seen[name] == {colour if colour != "--lab-muted" else f"--lab-series-{DENSE}"}, name
+    assert len({mark.series for mark in MARKS}) == len(MARKS)
 
 
 def test_bytes_name_the_smallest_form_and_refuse_what_does_not_fit() -> None:
@@ -154,9 +200,12 @@ def test_bytes_name_the_smallest_form_and_refuse_what_does_not_fit() -> None:
     rows = {r.label: r for r in form_rows(dense)}
     assert rows["2:4 packed"].note == "not for this mask"
     assert rows["CSR"].cells[2] == "33.4 %"
-    assert stored_verdict(dense)[1].startswith("Smallest: bitmap + values")
+    assert rows["rows removed"].note == "no row is all zeros"
+    assert "whole rows that are all zeros" in form_words(dense.forms[-1])
+    assert "so none can go" not in form_words(dense.forms[-1])
+    assert stored_verdict(dense, "good", "")[1].startswith("Smallest: bitmap + values")
     nothing = stored(setting("wanda", 0.0))
-    assert stored_verdict(nothing)[0] == "even"
+    assert stored_verdict(nothing, "good", "")[0] == "even"
     csr = next(r for r in form_rows(nothing) if r.label == "CSR")
     assert csr.bars[0].value > dense.weights * 4
 
@@ -235,14 +284,17 @@ def test_a_matrix_without_weights_is_an_empty_place() -> None:
     cells = (SparsityCell(0, "q_proj", 0, 0, math.nan, math.nan), SparsityCell(0, "no_such", 4, 2, 0.1, 0.1))
     state = fold_all(PruningState, [started(task="words"), LayersPruned(setting=setting(), cells=cells)])
     section = drawn(MapSection, state)
-    assert section._plot.state["data"]["empty"]["x"] == [0]
+    assert section._plot.state["data"]["none"]["x"] == [0, 0]  # the matrix, and the key above the map
+    assert "not measured" in section._plot.state["data"]["names"]["text"]
     assert section._plot.state["data"]["cells"]["x"] == []
 
 
 def test_zeros_do_not_gain_and_removed_rows_do() -> None:
     state = fold_all(PruningState, savings_run())
-    tone, text, note = savings_verdict(state, live=False)
-    assert (tone, text) == ("good", "Rows removed, 50\u00a0%: 1.50 times as fast as dense")
+    tone, text, lost, note = savings_verdict(state, live=False)
+    assert (tone, text) == ("bad", "Rows removed, 50\u00a0%: 1.50 times as fast as dense")
+    assert lost.startswith("Lost for it: KL 5.20 nats, perplexity ")
+    assert lost.endswith("more than 0.1 nats, which we call bearable.")
     assert note == "No gain: zeros in place."
     section = drawn(SavingsSection, state)
     rows = {r["label"]: r for r in section._decode.state["rows"]}
@@ -254,6 +306,37 @@ def test_zeros_do_not_gain_and_removed_rows_do() -> None:
     assert rows["2:4 kernel"]["note"] == "not run"
     figures = {f["id"]: f for f in section._figures.state["figures"]}
     assert (figures["zeros"]["value"], figures["smaller"]["value"]) == ("0.99", "1.50")
+    assert "KL 0.620 nats" in figures["zeros"]["note"]
+    assert all("KL 5.20 nats" in figures[name]["note"] for name in ("smaller", "resident"))
+    for table in (section._decode, section._prefill, section._memory):
+        cells = {r["label"]: r["cells"][-1] for r in table.state["rows"] if not r["note"]}
+        assert cells == {"dense": "0", "zeros in place": "0.620", "rows removed, 50\u00a0%": "5.20"}
+
+
+@pytest.mark.parametrize(("kl", "tone", "words"), [(0.05, "good", "within 0.1"), (math.nan, "none", "not measured")])
+def test_a_saving_has_a_tick_only_where_its_loss_is_known_and_small(kl: float, tone: str, words: str) -> None:
+    state = fold_all(PruningState, savings_run(rows_kl=kl))
+    found = savings_verdict(state, live=False)
+    assert found[0] == tone
+    assert words in found[2]
+
+
+def test_stored_bytes_say_what_was_lost_for_them() -> None:
+    masks = fold_all(PruningState, masks_run())
+    one = next(iter(masks.stored.values()))
+    own = next(e for e in masks.errors if e.setting == one.setting)
+    tone, lost = stored_loss(masks, one)
+    assert (tone, lost) == (
+        "good",
+        f"Lost for it: {percent(own.heldout_error)} of the layer’s output on held-out text.",
+    )
+    savings = fold_all(PruningState, savings_run())
+    assert stored_loss(savings, next(iter(savings.stored.values())))[0] == "bad"
+    words = fold_all(PruningState, words_run())
+    assert stored_loss(words, next(iter(words.stored.values()))) == (
+        "none",
+        "What is lost for it was not measured in this run.",
+    )
 
 
 def test_a_stopped_race_says_that_nothing_was_measured() -> None:
@@ -341,21 +424,11 @@ def test_the_worked_example_goes_step_by_step() -> None:
         checked({**EXAMPLE, "kept": [[True]]})
 
 
-def test_the_lesson_says_all_it_should_with_and_without_the_example() -> None:
-    titles = [s["title"] for s in lesson_sections(None, EXAMPLE)]
-    assert titles == [
-        "The idea",
-        "What goes first",
-        "By hand",
-        "Predict first",
-        "Bytes",
-        "Try",
-        "This is not",
-        "References",
-    ]
-    assert "By hand" not in [s["title"] for s in lesson_sections(None, {"weights": 3})]
-    idea = lesson_sections(None, None)[0]["paragraphs"][0]
-    assert idea.count(". ") + 1 == 5
+def test_the_lesson_s_example_is_that_of_the_code_or_still_to_come() -> None:
+    worked = lesson_sections(strings(), EXAMPLE)[2]
+    assert len(worked["table"]["rows"]) == sum(map(len, EXAMPLE["weights"]))
+    for example in (None, {"weights": 3}):
+        assert "table" not in lesson_sections(strings(), example)[2]
 
 
 def test_presets_are_valid_and_the_notebook_shows_the_page() -> None:

@@ -13,7 +13,7 @@ from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
 from widgets.format import format_bytes, split_bytes, typeset_share
 from widgets.lora.sentences import scale_words
-from widgets.lora.state import LoraState, stopped_while_training
+from widgets.lora.state import ADAPTER, BASE, SERIES, LoraState, stopped_while_training
 from widgets.section import Section, heading, section
 from widgets.shown import show_if
 from widgets.text import Words
@@ -143,12 +143,12 @@ def size_rows(state: LoraState) -> list[BarRow]:
     if own is None:
         return []
     rows = [
-        ("base", own.base_parameters, 4),
-        ("matrices adapted", own.matrix_parameters, 1),
-        *((plain_text(a.label), a.parameters, 2) for a in state.adapters.values()),
+        ("base", own.base_parameters, SERIES[BASE]),
+        ("matrices adapted", own.matrix_parameters, SERIES[BASE]),
+        *((plain_text(a.label), a.parameters, SERIES[ADAPTER]) for a in state.adapters.values()),
     ]
     return [
-        BarRow(name, [Bar(count, series)], [f"{count:,}", typeset_share(_share(count, own.base_parameters))])  # type: ignore[arg-type]
+        BarRow(name, [Bar(count, series)], [f"{count:,}", typeset_share(_share(count, own.base_parameters))])
         for name, count, series in rows
     ]
 

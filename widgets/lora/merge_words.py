@@ -10,7 +10,7 @@ from lab.events.lora import MergeFigures
 from widgets.bar_table import Bar, BarRow
 from widgets.experiment import Table
 from widgets.format import NOTHING, format_ms, format_number, format_ratio
-from widgets.lora.state import LoraState
+from widgets.lora.state import ADAPTER, BASE, MERGED, SERIES, LoraState
 from widgets.numbers import number, percent
 from widgets.token_text import plain_text
 
@@ -93,7 +93,7 @@ def lost_rows(found: Sequence[MergeFigures]) -> list[BarRow]:
     """What rounding took from the update, one row a kind of base."""
     rows = []
     for f in found:
-        bars = [Bar(f.lost, 1)] if math.isfinite(f.lost) else []
+        bars = [Bar(f.lost, SERIES[MERGED])] if math.isfinite(f.lost) else []
         cells = [percent(f.lost, 1), percent(f.vanished, 1)]
         rows.append(BarRow(name_of(f.kind), bars, cells, note="" if bars else "not measured", title=f.base))
     return rows
@@ -110,7 +110,7 @@ def apart_rows(found: Sequence[MergeFigures]) -> list[BarRow]:
             number(d.kl, 2) if d else NOTHING,
             f"{d.flips:,} of {d.positions:,}" if d else NOTHING,
         ]
-        bars = [Bar(d.kl, 3)] if d and there else []
+        bars = [Bar(d.kl, SERIES[MERGED])] if d and there else []
         rows.append(BarRow(name_of(f.kind), bars, cells, note="" if bars else "not measured", title=f.base))
     return rows
 
@@ -151,12 +151,12 @@ def time_rows(found: Sequence[MergeFigures]) -> list[BarRow]:
     if timed is None:
         return []
     rows = (
-        ("base", timed.base_decode_ms, 4),
-        ("adapter on", timed.unmerged_decode_ms, 2),
-        ("merged", timed.decode_ms, 3),
+        ("base", timed.base_decode_ms, SERIES[BASE]),
+        ("adapter on", timed.unmerged_decode_ms, SERIES[ADAPTER]),
+        ("merged", timed.decode_ms, SERIES[MERGED]),
     )
     return [
-        BarRow(name, [Bar(ms, series)], [format_ms(ms), _beside(ms, timed.base_decode_ms)])  # type: ignore[arg-type]
+        BarRow(name, [Bar(ms, series)], [format_ms(ms), _beside(ms, timed.base_decode_ms)])
         for name, ms, series in rows
         if math.isfinite(ms)
     ]

@@ -11,7 +11,7 @@ from widgets.bar_table import Bar, BarRow, BarTable, Column
 from widgets.experiment import Desk, Table
 from widgets.figure import FigureRow
 from widgets.format import format_number, typeset_share
-from widgets.lora.state import LoraState
+from widgets.lora.state import ADAPTER, BASE, SERIES, LoraState
 from widgets.section import Section, heading, section
 from widgets.text import Words
 
@@ -84,10 +84,13 @@ def other_figures(d: Divergence) -> list[dict[str, Any]]:
 def perplexity_rows(d: Divergence) -> list[BarRow]:
     """Base and adapted."""
     rows: list[BarRow] = []
-    both = (("base", d.dense_perplexity, d.dense_bits_per_byte, 1), ("adapted", d.perplexity, d.bits_per_byte, 2))
+    both = (
+        ("base", d.dense_perplexity, d.dense_bits_per_byte, SERIES[BASE]),
+        ("adapted", d.perplexity, d.bits_per_byte, SERIES[ADAPTER]),
+    )
     for name, value, bits, series in both:
         if value is not None and math.isfinite(value):
-            rows.append(BarRow(name, [Bar(value, series)], [format_number(value), format_number(bits)]))  # type: ignore[arg-type]
+            rows.append(BarRow(name, [Bar(value, series)], [format_number(value), format_number(bits)]))
     return rows
 
 

@@ -19,12 +19,15 @@ from lab.events.lora import (
     UpdateSpectrum,
 )
 from lab.events.words import Variant, WordToken
+from widgets.bar_table import Series
 from widgets.words.naming import Naming
 from widgets.words.state import WordsState
 
 BASE, ADAPTER, MERGED = "base", "adapter", "merged"
 """Rows of words. Events call the base "dense", as in every experiment that compares a model with itself."""
 _DENSE = "dense"
+SERIES: dict[str, Series] = {BASE: 1, ADAPTER: 2, MERGED: 3}
+"""The colour of each in every table of bars, as in the rows of words."""
 NAMING = Naming(
     base=BASE,
     changed="adapted",

@@ -86,26 +86,21 @@ def coverage_figures(coverage: PrunedCoverage) -> list[dict[str, Any]]:
     return [
         {
             "id": "gone",
-            **_split(
-                coverage.pruned / coverage.parameters if coverage.parameters else None, "of all parameters pruned"
-            ),
+            "value": percent(coverage.pruned / coverage.parameters) if coverage.parameters else "",
+            "unit": "of all parameters pruned",
             "badge": badge,
             "note": note,
             "title": "Weights that are gone, of all parameters; tied ones once.",
         },
         {
             "id": "touched",
-            **_split(coverage.pruned / touched if touched else None, "of the pruned matrices"),
+            "value": percent(coverage.pruned / touched) if touched else "",
+            "unit": "of the pruned matrices",
             "badge": "MEASURED",
             "note": f"{coverage.pruned:,} of {touched:,} weights",
             "title": "Weights that are gone, of the matrices that were pruned.",
         },
     ]
-
-
-def _split(share: float | None, unit: str) -> dict[str, str]:
-    value, _, sign = percent(share).partition(" ")
-    return {"value": "" if share is None else value, "unit": f"{sign} {unit}".strip()}
 
 
 def reasons(coverage: PrunedCoverage) -> list[str]:

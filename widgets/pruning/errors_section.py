@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from lab.events.pruning import PruneErrors
 from widgets.bar_table import Bar, BarRow, BarTable, Column, Line
 from widgets.choice import Choice
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
-from widgets.format import format_ms
+from widgets.format import NOTHING, format_ms
 from widgets.numbers import number, percent
 from widgets.pruning.method_marks import mark_of, tight
 from widgets.pruning.state import Matrix, PruningState
@@ -19,12 +20,31 @@ from widgets.text import Words
 from widgets.verdict import Verdict
 
 
+@dataclass(frozen=True)
+class Text:
+    """A text that errors were measured on: its name, and the error of a method on it."""
+
+    name: str
+    of: Callable[[PruneErrors], float]
+
+
+HELD_OUT = Text("held-out text", lambda e: e.heldout_error)
+CALIBRATION = Text("calibration text", lambda e: e.calibration_error)
+
+
+def leading(errors: Sequence[PruneErrors]) -> tuple[Text, Text]:
+    """The text that methods are compared on, and the other one: held-out, unless a method was not measured there."""
+    known = [e for e in errors if math.isfinite(e.calibration_error)]
+    held_out = bool(known) and all(math.isfinite(e.heldout_error) for e in known)
+    return (HELD_OUT, CALIBRATION) if held_out else (CALIBRATION, HELD_OUT)
+
+
 class ErrorsSection(Section[PruningState]):
-    """One matrix: a bar a method, magnitude at the dashed line; all of them in the table."""
+    """One matrix: a mark a method on a scale of powers of ten, magnitude at the dashed line; all in the table."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self._choice = Choice(desk, "Matrix")
+        self._choice = Choice(desk, "Errors of")
         self._verdict = Verdict()
         self._bars = BarTable(label="Output error of each method", first="method", picture="output errors")
         self._caption = Words(css_class="lab-caption")
@@ -53,15 +73,16 @@ class ErrorsSection(Section[PruningState]):
         matrix = found[self._choice.show([m.title for m in found])]
         own = [e for e in state.errors if (e.layer, e.projection) == matrix]
         self._verdict.show(*errors_verdict(own, live=live and state.end is None))
-        base = next((e for e in own if e.setting.method == "magnitude"), None)
-        line = Line(base.calibration_error, "magnitude") if base and math.isfinite(base.calibration_error) else None
-        heads = (Column("calibration"), Column("held-out"), Column("× magnitude"))
-        self._bars.show(error_rows(own), heads, line=line)
+        text, other = leading(own)
+        base = _magnitude(own)
+        line = Line(text.of(base), "magnitude") if base and math.isfinite(text.of(base)) else None
+        heads = (Column(text.name.partition(" ")[0]), Column(other.name.partition(" ")[0]), Column("× magnitude"))
+        self._bars.show(error_rows(own), heads, line=line, log=percent)
         self._caption.say(
             (
                 "p",
-                f"MEASURED on {matrix.title}. Bar: on calibration text, circle: on held-out text. "
-                f"{weight_words(own)}".strip(),
+                f"MEASURED on {matrix.title}, on a scale of powers of ten. Filled: on {text.name}, ring: on "
+                f"{other.name}. {weight_words(own)}".strip(),
             )
         )
         if not live:
@@ -72,27 +93,40 @@ class ErrorsSection(Section[PruningState]):
 
 
 def error_rows(errors: Sequence[PruneErrors]) -> list[BarRow]:
-    """A row a method, the least error first; those without a figure last."""
+    """A row a method, the least error on the leading text first; those without a figure last."""
+    text, other = leading(errors)
+    base = _magnitude(errors)
     rows = []
-    for e in sorted(errors, key=lambda e: (not math.isfinite(e.calibration_error), e.calibration_error)):
-        cells = [percent(e.calibration_error), percent(e.heldout_error)]
-        cells += [f"{number(e.to_magnitude, 2)} ×" if e.to_magnitude is not None else "1"]
-        if not math.isfinite(e.calibration_error):
+    for e in sorted(errors, key=lambda e: (not math.isfinite(text.of(e)), text.of(e))):
+        error, beside = text.of(e), other.of(e)
+        ratio = error / text.of(base) if base is not None and text.of(base) else math.nan
+        cells = [percent(error), percent(beside), "1" if e is base else times(ratio)]
+        if not math.isfinite(error):
             rows.append(BarRow(tight(e.setting.label), note="not measured", cells=cells))
             continue
-        dots = [(e.heldout_error, "on held-out text")] if math.isfinite(e.heldout_error) else []
-        bars = [Bar(e.calibration_error, mark_of(e.setting.method).series)]
+        dots = [(beside, f"on {other.name}")] if math.isfinite(beside) else []
+        bars = [Bar(error, mark_of(e.setting.method).series)]
         rows.append(
             BarRow(tight(e.setting.label), bars, cells, dots=dots, title=f"{e.setting.label}, {format_ms(e.ms)}")
         )
     return rows
 
 
+def times(ratio: float) -> str:
+    """A ratio of two errors: "0.29 ×"; nothing where it is none."""
+    return f"{number(ratio, 2)} ×" if math.isfinite(ratio) else NOTHING
+
+
+def _magnitude(errors: Sequence[PruneErrors]) -> PruneErrors | None:
+    return next((e for e in errors if e.setting.method == "magnitude"), None)
+
+
 def weight_words(errors: Sequence[PruneErrors]) -> str:
     """How far the weights themselves moved, by magnitude and by the method that loses least of the output."""
-    known = [e for e in errors if math.isfinite(e.calibration_error) and math.isfinite(e.weight_error)]
-    base = next((e for e in known if e.setting.method == "magnitude"), None)
-    least = min(known, key=lambda e: e.calibration_error, default=None)
+    text, _ = leading(errors)
+    known = [e for e in errors if math.isfinite(text.of(e)) and math.isfinite(e.weight_error)]
+    base = _magnitude(known)
+    least = min(known, key=text.of, default=None)
     if base is None or least is None or least is base or least.weight_error <= base.weight_error:
         return ""
     return (
@@ -102,24 +136,26 @@ def weight_words(errors: Sequence[PruneErrors]) -> str:
 
 
 def errors_verdict(errors: Sequence[PruneErrors], *, live: bool) -> tuple[str, str, str]:
-    """Tone, heading and note: which method loses least."""
-    known = [e for e in errors if math.isfinite(e.calibration_error)]
+    """Tone, heading and note: which method loses least, and on which text."""
+    text, _ = leading(errors)
+    known = [e for e in errors if math.isfinite(text.of(e))]
     if len(known) < 2:
         return ("pending" if live else "none"), ("The other methods are on their way." if live else ""), ""
-    least = min(known, key=lambda e: e.calibration_error)
-    base = next((e for e in known if e.setting.method == "magnitude"), None)
-    text = f"Least lost{' so far' if live else ''}: {least.setting.label}, {percent(least.calibration_error)}"
-    if base is None or base is least or not base.calibration_error:
-        return ("pending" if live else "none"), text, ""
-    ratio = least.calibration_error / base.calibration_error
-    note = f"{number(ratio, 2)} times what magnitude loses on the calibration text, with as many weights gone."
-    return ("pending" if live else "good"), text, note
+    least = min(known, key=text.of)
+    base = _magnitude(known)
+    so_far = " so far" if live else ""
+    found = f"Least lost on {text.name}{so_far}: {tight(least.setting.label)}, {tight(percent(text.of(least)))}"
+    if base is None or base is least or not text.of(base):
+        return ("pending" if live else "none"), found, ""
+    ratio = text.of(least) / text.of(base)
+    note = f"{number(ratio, 2)} times what magnitude loses there, with as many weights gone."
+    return ("pending" if live else "good"), found, note
 
 
 def error_table(errors: Sequence[PruneErrors]) -> Table:
     """Every method on every matrix."""
     head = ["layer", "projection", "setting", "sparsity", "output error, calibration", "output error, held-out"]
-    head += ["of magnitude's", "weight error", "ms"]
+    head += ["of magnitude's, calibration", "weight error", "ms"]
     rows = [
         [
             e.layer,

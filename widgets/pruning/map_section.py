@@ -41,7 +41,7 @@ class MapSection(Section[PruningState]):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self.measure: Measure = "sparsity"
-        self._choice = Choice(desk, "Setting")
+        self._choice = Choice(desk, "Map of")
         self._controls = Controls(schema=_FORM, values={"measure": self.measure})
         self._controls.on_values(self._chosen)
         self._controls.add_class("lab-inline")

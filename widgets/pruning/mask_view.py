@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from widgets.pruning.mask_bits import MaskBits
+from widgets.pruning.method_marks import mark_of
 from widgets.view import Message, View, integer
 
 MOST_WINDOW = 256
@@ -61,6 +62,7 @@ class MaskView(View):
         "rows": 0,
         "columns": 0,
         "names": {},
+        "colours": {},
         "panels": [],
         "groups": [],
         "values": None,
@@ -104,6 +106,7 @@ class MaskView(View):
             rows=first.rows if first else 0,
             columns=first.columns if first else 0,
             names={name: mask.label for name, mask in masks.items() if mask},
+            colours={name: mark_of(mask.method).colour for name, mask in masks.items() if mask},
             panels=_panels(first, second) if first else [],
             groups=[list(group) for group in groups],
             values=vars(values) if values else None,

@@ -24,7 +24,7 @@ from widgets.shown import show_if
 from widgets.text import Words
 from widgets.verdict import Verdict
 
-_SLIDER = float_slider("Sparsity", 0.0, 1.0, 0.01, 0.5)
+_SLIDER = float_slider("Sparsity of the masks", 0.0, 1.0, 0.01, 0.5)
 
 
 class MasksSection(Section[PruningState]):
@@ -44,7 +44,7 @@ class MasksSection(Section[PruningState]):
         self._at: tuple[int, int, float] | None = None
         self._live = Asked(desk, "mask", read_mask)
         self._weights = Asked(desk, "values", read_values)
-        self._choice = Choice(desk, "Matrix")
+        self._choice = Choice(desk, "Masks of")
         self._controls = Controls(schema={"properties": {}})
         self._controls.add_class("lab-inline")
         self._controls.on_values(self._chosen)

@@ -14,23 +14,28 @@ from widgets.pruning.mask_bits import MaskBits, NmFound, overlap
 from widgets.pruning.method_marks import mark_of, tight, title_of
 from widgets.pruning.state import Matrix
 
-FIRST, SECOND, BOTH, GONE = "--lab-series-1", "--lab-series-2", "--lab-muted", "--lab-line"
+ABOVE, BELOW, BOTH, GONE = "--lab-series-1", "--lab-series-2", "--lab-both", "--lab-line"
 
 
 def legend(first: MaskBits | None, second: MaskBits | None, colour: str) -> list[tuple[str, str, bool]]:
-    """What colours mean."""
+    """What colours mean: a method has the same one here as in every other picture."""
     if first is None:
         return []
     if second is None:
         if colour == "value":
-            return [("kept, above 0", FIRST, False), ("kept, below 0", SECOND, False), ("pruned (×)", GONE, False)]
-        return [("kept", FIRST, False), ("pruned (×)", GONE, False)]
+            return [("kept, above 0", ABOVE, False), ("kept, below 0", BELOW, False), ("pruned (×)", GONE, False)]
+        return [("kept", colour_of(first), False), ("pruned (×)", GONE, False)]
     return [
         ("kept by both", BOTH, False),
-        (f"only {title_of(first.method)} (╱)", FIRST, False),
-        (f"only {title_of(second.method)} (╲)", SECOND, False),
+        (f"only {title_of(first.method)} (╱)", colour_of(first), False),
+        (f"only {title_of(second.method)} (╲)", colour_of(second), False),
         ("pruned by both (×)", GONE, False),
     ]
+
+
+def colour_of(mask: MaskBits) -> str:
+    """The variable of its method's colour."""
+    return mark_of(mask.method).colour
 
 
 def caption(first: MaskBits | None, made: MaskMade | None, refused: str, no_values: str) -> list[str]:
@@ -52,7 +57,8 @@ def mask_figures(first: MaskBits | None, second: MaskBits | None) -> list[dict[s
     return [
         {
             "id": "sparsity",
-            **_split(first.sparsity if first else None, "pruned"),
+            "value": percent(first.sparsity) if first else "",
+            "unit": "pruned",
             "badge": "MEASURED",
             "note": f"{first.kept:,} of {first.rows * first.columns:,} kept" if first else "",
             "title": "Zeros of the mask, counted.",
@@ -60,14 +66,15 @@ def mask_figures(first: MaskBits | None, second: MaskBits | None) -> list[dict[s
         {
             "id": "rows",
             "value": _range(rows),
-            "unit": "% of a row pruned" if rows else "",
+            "unit": "of a row pruned",
             "badge": "MEASURED",
-            "note": "of every row alike" if rows and min(rows) == max(rows) else "least and most of all rows",
+            "note": _rows_note(rows),
             "title": "The strip beside the matrix shows every row.",
         },
         {
             "id": "apart",
-            **_split(apart, "chosen differently"),
+            "value": percent(apart) if apart is not None else "",
+            "unit": "chosen differently",
             "badge": "MEASURED",
             "note": f"{percent(by_chance)} if the two were independent"
             if by_chance is not None
@@ -82,16 +89,17 @@ def _by_chance(first: MaskBits, second: MaskBits) -> float:
     return a * (1 - b) + b * (1 - a)
 
 
-def _split(share: float | None, unit: str) -> dict[str, str]:
-    value, _, sign = percent(share).partition(" ")
-    return {"value": "" if share is None else value, "unit": f"{sign} {unit}".strip()}
+def _rows_note(rows: Sequence[float]) -> str:
+    if not rows:
+        return ""
+    return "of every row alike" if min(rows) == max(rows) else "least and most of all rows"
 
 
 def _range(shares: Sequence[float]) -> str:
     if not shares:
         return ""
     low, high = number(min(shares) * 100), number(max(shares) * 100)
-    return low if low == high else f"{low} – {high}"
+    return f"{low if low == high else f'{low} – {high}'} %"
 
 
 def nm_verdict(found: NmFound | None) -> tuple[str, str, str, str]:

@@ -8,6 +8,9 @@ from lab.experiments.pruning.choices import METHODS
 from widgets.bar_table import Series
 from widgets.numbers import capital
 
+DENSE: Series = 6
+"""The dense model in tables of bars: the neutral colour, for it is no method."""
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -28,7 +31,7 @@ MARKS: tuple[Mark, ...] = (
     Mark("wanda", "Wanda", "triangle", "--lab-series-3", 3, (8, 3, 2, 3), 11),
     Mark("rows", "heads and channels", "diamond", "--lab-series-4", 4, (5, 5), 13),
     Mark("global_magnitude", "magnitude, all layers together", "inverted_triangle", "--lab-series-5", 5, (2, 3), 11),
-    Mark("random", "at random", "x", "--lab-muted", 4, (1, 4), 10),
+    Mark("random", "at random", "x", "--lab-muted", DENSE, (1, 4), 10),
 )
 _BY_NAME = {mark.name: mark for mark in MARKS}
 

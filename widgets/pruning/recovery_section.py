@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.events.evaluation import Divergence
 from lab.events.pruning import Recovered, RecoveryStep
-from widgets.bar_table import Bar, BarRow, BarTable, Column, Line
+from widgets.bar_table import Bar, BarRow, BarTable, Column, Line, Series
 from widgets.data_table import DataTable
 from widgets.enough import Enough
 from widgets.experiment import Desk, Table
@@ -16,6 +16,7 @@ from widgets.figure import FigureRow
 from widgets.format import format_number
 from widgets.loss_plot import LEGEND, LossPlot
 from widgets.numbers import number, percent
+from widgets.pruning.method_marks import DENSE, mark_of
 from widgets.pruning.state import PruningState
 from widgets.section import Section, heading, section, sections
 from widgets.shown import show_if
@@ -180,20 +181,21 @@ def _ppl(value: float | None) -> str:
 def after_rows(done: Recovered) -> list[BarRow]:
     """Dense, pruned and recovered on one scale."""
     dense = done.pruned.dense_perplexity
-    rows = [_row("dense", dense, None)] if dense is not None else []
+    own = mark_of(done.setting.method).series
+    rows = [_row("dense", dense, None, DENSE)] if dense is not None else []
     return [
         *rows,
-        _row("pruned", done.pruned.perplexity, done.pruned),
-        _row("recovered", done.recovered.perplexity, done.recovered),
+        _row("pruned", done.pruned.perplexity, done.pruned, own),
+        _row("recovered", done.recovered.perplexity, done.recovered, own),
     ]
 
 
-def _row(name: str, perplexity: float | None, found: Divergence | None) -> BarRow:
+def _row(name: str, perplexity: float | None, found: Divergence | None, series: Series) -> BarRow:
     share = found.flips / found.positions if found and found.positions else None
     cells = [_ppl(perplexity), number(found.kl) if found else "0", percent(share) if share is not None else "0 %"]
     if perplexity is None or not math.isfinite(perplexity):
         return BarRow(name, note="n/a", cells=cells)
-    return BarRow(name, [Bar(perplexity, {"dense": 4, "pruned": 2}.get(name, 3))], cells)  # type: ignore[arg-type]
+    return BarRow(name, [Bar(perplexity, series)], cells)
 
 
 def _caption(done: Recovered) -> str:

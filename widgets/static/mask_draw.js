@@ -30,11 +30,12 @@ function rgbOf(text) {
   return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 }
 
-/** The colours of the page, as numbers. */
-function paletteOf(el) {
+/** The colours of the page, as numbers; `own` names the variable of each mask's colour. */
+function paletteOf(el, own = {}) {
   const style = getComputedStyle(el);
   const get = (name) => rgbOf(style.getPropertyValue(`--lab-${name}`));
-  return { first: get("series-1"), second: get("series-2"), ground: get("surface"), sunken: get("sunken"), line: get("line"), text: get("text"), muted: get("muted"), bad: get("rejected-edge"), accent: get("accent") };
+  const masks = Object.fromEntries(Object.entries(own).map(([id, name]) => [id, rgbOf(style.getPropertyValue(name))]));
+  return { masks, both: get("both"), above: get("series-1"), below: get("series-2"), ground: get("surface"), sunken: get("sunken"), line: get("line"), text: get("text"), muted: get("muted"), bad: get("rejected-edge"), accent: get("accent") };
 }
 
 const css = ([r, g, b], alpha = 1) => `rgb(${r} ${g} ${b} / ${alpha})`;
@@ -43,8 +44,9 @@ const mix = (a, b, share) => a.map((v, i) => Math.round(v + (b[i] - v) * share))
 /** The colour of each code: of one mask kept and pruned, of two the four cases. */
 function coloursOf(panel, palette) {
   const gone = palette.sunken;
-  if (!panel.second) return [gone, palette.first];
-  return [gone, palette.first, palette.second, mix(palette.ground, palette.muted, 0.45)];
+  const { first, second } = panel.info;
+  if (!panel.second) return [gone, palette.masks[first] ?? palette.above];
+  return [gone, palette.masks[first] ?? palette.above, palette.masks[second] ?? palette.below, palette.both];
 }
 
 /** What stands at a weight: 0 gone, 1 kept (by the first), 2 by the second alone, 3 by both. */

@@ -1,4 +1,4 @@
-// Masks as zoomable bitmaps: {label, rows, columns, names, panels: [{id, title, first, second}], groups, values, colour,
+// Masks as zoomable bitmaps: {label, rows, columns, names, colours, panels: [{id, title, first, second}], groups, values, colour,
 // at, empty, picture}; the packed bits of each mask, in base64, are a trait of their own: {id: text}. See mask_view.py.
 
 const STEPS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48];
@@ -133,7 +133,7 @@ function render({ model, el }) {
     const value = valueAt(row, column);
     if (value === null) return null;
     const share = values.scale > 0 ? Math.abs(value) / values.scale : 0;
-    return mix(palette.ground, value < 0 ? palette.second : palette.first, 0.12 + 0.88 * Math.sqrt(share));
+    return mix(palette.ground, value < 0 ? palette.below : palette.above, 0.12 + 0.88 * Math.sqrt(share));
   }
 
   function paint() {
@@ -239,7 +239,7 @@ function render({ model, el }) {
 
   function redraw(next) {
     state = next;
-    palette = paletteOf(el);
+    palette = paletteOf(el, state.colours);
     const infos = state.panels ?? [];
     const old = new Map(shown.map((panel) => [panel.info.id, panel]));
     shown = [];

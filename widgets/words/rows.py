@@ -19,6 +19,7 @@ P: Series = 1
 Q: Series = 2
 """Series of the base's probabilities and of the changed model's."""
 MOST_SHOWN = 12
+MOST_CANDIDATES = 8
 
 
 def probability(value: float) -> str:
@@ -161,7 +162,7 @@ def candidate_rows(base: WordToken | None, other: WordCompared | None) -> list[B
     p.setdefault(other.token_id, (other.text, other.p))
     q.setdefault(other.token_id, (other.text, other.q))
     texts = {token: text for token, (text, _) in {**q, **p}.items()}
-    ranked = sorted(texts, key=lambda t: -max(p.get(t, ("", 0.0))[1], q.get(t, ("", 0.0))[1]))[:8]
+    ranked = sorted(texts, key=lambda t: -max(p.get(t, ("", 0.0))[1], q.get(t, ("", 0.0))[1]))[:MOST_CANDIDATES]
     return [
         BarRow(
             label=visible(texts[t]),

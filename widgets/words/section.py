@@ -21,6 +21,7 @@ from widgets.verdict import Verdict
 from widgets.word_pairs import Pair, WordPairs
 from widgets.words.naming import Naming
 from widgets.words.rows import (
+    MOST_CANDIDATES,
     P,
     Q,
     by_index,
@@ -217,20 +218,15 @@ class WordsSection(Section[S]):
             self._caption.say()
         else:
             flipped = "a flip" if other.flipped else "no flip"
-            hint = (
-                ""
-                if self.hover is not None or self.locked is not None
-                else " Point at any pair above; a click keeps it."
-            )
             self._why.say(
                 ("h2", f"New token {other.index + 1}, {quoted(other.text)}: {flipped}"),
-                ("p", f"{self.naming.kl} = {other.kl:.4f} nats here.{hint}"),
+                ("p", f"{self.naming.kl} = {other.kl:.4f} nats here. Point at any pair above; a click keeps it."),
             )
             self._caption.say(
                 ("p", "MEASURED, over the whole vocabulary. “–”: not among that model's most probable tokens.")
             )
         columns = (Column(f"{self.naming.base} p", P), Column(f"{self.naming.changed} q", Q))
-        self._candidates.show(candidate_rows(base, other), columns, most=1.0)
+        self._candidates.show(candidate_rows(base, other), columns, most=1.0, least=MOST_CANDIDATES)
 
     def tables(self, state: S) -> Sequence[Table]:
         made = []
