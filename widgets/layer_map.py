@@ -24,7 +24,7 @@ _NAMES = f"const names = {list(PROJECTIONS)}; return names[Math.round(tick)] ?? 
 
 @dataclass(frozen=True)
 class MapItem:
-    """One matrix: the figure that fills it (not finite: an empty place), and more of it for the tooltip by column."""
+    """One matrix: the figure that fills it (not finite: it has none), and more of it for the tooltip by column."""
 
     layer: int
     projection: str
@@ -33,16 +33,21 @@ class MapItem:
 
 
 class LayerMap(Plot):
-    """One rectangle a matrix; the largest figure is ringed, the scale stands above the map.
+    """One rectangle a matrix; the largest figure is ringed, the scale stands above the map. Matrices without a figure
+    are hatched, with a word for them beside the scale; those still to come are outlined.
 
     Args:
         label: what the picture shows before there is anything.
+        none: the word for a matrix without a figure.
         tips: lines of the tooltip as (label, Bokeh's format), the columns of `MapItem.tips` in order.
         columns: names of these columns.
     """
 
-    def __init__(self, label: str, tips: Sequence[tuple[str, str]], columns: Sequence[str]) -> None:
+    def __init__(
+        self, label: str, tips: Sequence[tuple[str, str]], columns: Sequence[str], *, none: str = "not measured"
+    ) -> None:
         self._columns = tuple(columns)
+        self._none = none
         fig = layer_figure(y_label="", x_label="layer", height=250)
         fig.yaxis[0].ticker = FixedTicker(ticks=list(range(len(PROJECTIONS))))
         fig.yaxis[0].formatter = CustomJSTickFormatter(code=_NAMES)
@@ -54,6 +59,20 @@ class LayerMap(Plot):
         paint(rects.glyph, fill_color=COLOUR, line_color=COLOUR)
         hollow = fig.rect("x", "y", 0.9, 0.8, source=empty, fill_alpha=0, line_width=1)
         paint(hollow.glyph, line_color="--lab-line")
+        hatched = fig.rect(
+            "x",
+            "y",
+            0.94,
+            0.8,
+            source=source("none", "x", "y"),
+            fill_alpha=0,
+            line_width=1,
+            hatch_pattern="right_diagonal_line",
+            hatch_scale=7,
+            hatch_weight=1,
+            hatch_alpha=0.45,
+        )
+        paint(hatched.glyph, line_color="--lab-line", hatch_color="--lab-muted")
         scale = fig.rect("x", "y", "width", "height", source=ramp, fill_alpha="alpha", line_width=0)
         paint(scale.glyph, fill_color=COLOUR, line_color=COLOUR)
         ring = fig.rect("x", "y", 0.98, 0.96, source=most, fill_alpha=0, line_width=2)
@@ -91,7 +110,7 @@ class LayerMap(Plot):
         first, last = _rows({item.projection for item in known} | {name for _, name in coming})
         there = {(item.layer, item.projection) for item in known}
         missing = [place for place in coming if place not in there]
-        missing += [(item.layer, item.projection) for item in known if not math.isfinite(item.value)]
+        none = [(item.layer, item.projection) for item in known if not math.isfinite(item.value)]
         worst = max(finite, key=lambda item: item.value, default=None)
         ringed = worst is not None and min(values) < worst.value
         top = first - 1.25
@@ -105,11 +124,18 @@ class LayerMap(Plot):
                     **{column: [item.tips.get(column, "") for item in finite] for column in self._columns},
                 },
                 "empty": {"x": [layer for layer, _ in missing], "y": [PROJECTIONS.index(name) for _, name in missing]},
+                "none": {
+                    "x": [*(layer for layer, _ in none), *([0] if none else [])],
+                    "y": [*(PROJECTIONS.index(name) for _, name in none), *([top] if none else [])],
+                },
                 "ramp": _ramp(layers, top) if finite else _NO_RAMP,
                 "most": {"x": [worst.layer], "y": [PROJECTIONS.index(worst.projection)]}
                 if worst and ringed
                 else {"x": [], "y": []},
-                "names": _scale_words(layers, top, write(low), write(high)) if finite else _NO_WORDS,
+                "names": _all_words(
+                    _scale_words(layers, top, write(low), write(high)) if finite else _NO_WORDS,
+                    _none_words(layers, top, self._none) if none else _NO_WORDS,
+                ),
             },
             {
                 "x_range": layer_range(layers),
@@ -159,3 +185,12 @@ def _scale_words(layers: int, y: float, low: str, high: str) -> dict[str, list[A
         "text": [low, high],
         "align": ["right", "left"],
     }
+
+
+def _none_words(layers: int, y: float, word: str) -> dict[str, list[Any]]:
+    """Beside the first place of the line above the map, which is hatched as a key."""
+    return {"x": [0.5 + layers * 0.008], "y": [y], "text": [word], "align": ["left"]}
+
+
+def _all_words(*some: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return {column: [value for words in some for value in words[column]] for column in _NO_WORDS}

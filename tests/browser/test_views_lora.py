@@ -74,7 +74,7 @@ def test_an_adapter_that_is_here_is_chosen_from_a_list(open_gallery: Open) -> No
     values = page.evaluate("() => views.lora_form.model.get('state').values")
     set_state(page, "lora_form", values={**values, "task": "compare", "adapter": "somewhere/else"})
     box = page.get_by_label("Adapter", exact=True)
-    choice = page.get_by_label("Adapter, one that is here")
+    choice = page.get_by_label("Adapter, or one that is here")
     expect(choice.locator("option:checked")).to_have_text("choose one that is here")
     choice.select_option(label="island-8")
     expect(box).to_have_value("island-8")
@@ -83,7 +83,7 @@ def test_an_adapter_that_is_here_is_chosen_from_a_list(open_gallery: Open) -> No
     expect(choice).to_have_value("-1")
     assert choice.locator("option").all_inner_texts()[-1] == EVIL
     assert page.evaluate("window.X === undefined && document.querySelector('img') === null")
-    expect(page.get_by_label("Second adapter, one that is here")).to_have_count(0)
+    expect(page.get_by_label("Second adapter, or one that is here")).to_have_count(0)
 
 
 def test_a_way_to_another_page_is_a_link_and_tells_nobody(open_gallery: Open) -> None:

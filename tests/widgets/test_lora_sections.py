@@ -18,6 +18,7 @@ from words_sim import HOSTILE
 
 from lab.events import ArrayData
 from lab.events.lora import MergeFigures, SwapRow, Trained, TrainingData, TrainStep, UpdateMap, UpdateSpectrum
+from lab.experiments.compared.fields import PROJECTIONS
 from widgets.experiment import Desk
 from widgets.lora.adapter_section import AdapterSection, adapter_verdict
 from widgets.lora.data_section import DataSection
@@ -156,7 +157,10 @@ def test_parameters_are_shares_of_the_base_and_of_the_matrices() -> None:
 def test_the_map_leaves_matrices_without_an_update_empty() -> None:
     state = fold_all(LoraState, compare_run())
     section = drawn(MapSection, state)
-    assert section._plot.state["data"]["empty"]["x"] == [3]
+    data = section._plot.state["data"]
+    assert (3, PROJECTIONS.index("v_proj")) in zip(data["none"]["x"], data["none"]["y"], strict=True)
+    assert data["empty"]["x"] == []  # nothing more is to come
+    assert "not adapted" in data["names"]["text"]
     assert len(section._plot.state["data"]["cells"]["x"]) == 59
     strange = UpdateMap(adapter="x", projections=("a", "b"), norms=ArrayData.of([[math.nan]], "float32"))
     assert "No matrix has an update." in json.dumps(

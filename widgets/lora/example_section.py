@@ -29,7 +29,7 @@ class ExampleSection(Section[LoraState]):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self.factor = 1.0
-        self._field = float_slider("Scale of the update", 0.0, 2.0, 0.25, 1.0)
+        self._field = float_slider("Scale in the example", 0.0, 2.0, 0.25, 1.0)
         self._slider = Slider(desk, "factor", self._field, self._moved)
         self._asked = Asked(desk, "worked_example", checked)
         self._verdict = Verdict()

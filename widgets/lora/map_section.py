@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from lab.events.lora import UpdateMap
+from lab.experiments.compared.fields import PROJECTIONS, missing_projections
 from widgets.choice import Choice
 from widgets.data_table import DataTable
 from widgets.experiment import Desk, Table
@@ -25,8 +26,8 @@ class MapSection(Section[LoraState]):
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self._choice = Choice(desk, "Adapter")
-        self._plot = LayerMap("Where the update sits", _TIPS, ("share",))
+        self._choice = Choice(desk, "Map of")
+        self._plot = LayerMap("Where the update sits", _TIPS, ("share",), none="not adapted")
         self._caption = Words(css_class="lab-caption")
         self._table = DataTable(summary="Table of all matrices")
         self.widget = section(
@@ -49,8 +50,10 @@ class MapSection(Section[LoraState]):
         maps = list(state.maps.values())
         found = maps[self._choice.show([plain_text(m.adapter) for m in maps])]
         items = map_items(found)
-        words = map_words(items)
-        self._plot.draw(items, layer_count(state), f"Update of {plain_text(found.adapter)}. {words}", write=percent)
+        bare = not_adapted(items, state)
+        words = map_words([*items, *bare])
+        label = f"Update of {plain_text(found.adapter)}. {words}"
+        self._plot.draw([*items, *bare], layer_count(state), label, write=percent)
         self._caption.say(("p", f"MEASURED. {words}"))
         if not live:
             self._table.show(map_table(state))
@@ -71,6 +74,20 @@ def map_items(found: UpdateMap) -> list[MapItem]:
     ]
 
 
+def not_adapted(items: Sequence[MapItem], state: LoraState) -> list[MapItem]:
+    """The places of the model's other projections, which the adapter leaves alone."""
+    facts = state.started.facts if state.started else None
+    if facts is None:
+        return []
+    there, missing = {(item.layer, item.projection) for item in items}, missing_projections(facts)
+    return [
+        MapItem(layer, name, math.nan)
+        for layer in range(layer_count(state))
+        for name in PROJECTIONS
+        if name not in missing and (layer, name) not in there
+    ]
+
+
 def map_words(items: Sequence[MapItem]) -> str:
     """The most and the least, and how many have none."""
     finite = [item for item in items if math.isfinite(item.value)]
@@ -81,7 +98,7 @@ def map_words(items: Sequence[MapItem]) -> str:
     words = f"Most: {_title(most)}, {unbroken(most.value)}, ringed. Least: {_title(least)}, {unbroken(least.value)}."
     if len(finite) == 1 or most.value == least.value:
         words = f"{len(finite)} matrices, {unbroken(most.value)} each."
-    return words + (f" Outlined: {none} without an update." if none else "")
+    return words + (f" Hatched: {none} not adapted." if none else "")
 
 
 def _title(item: MapItem) -> str:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
-from lab.experiments.lora.params import MAX_NAME
+from lab.experiments.lora.places import MAX_NAME, NAME_RULE, is_name
 from widgets.controls import Controls
 from widgets.token_text import plain_text
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
-
-def name_form(title: str, placeholder: str, typed: Callable[[str], None]) -> Controls:
-    """A form of one line; `typed(name)` is called with what was typed, spaces around it off."""
+def name_form(title: str, example: str, typed: Callable[[str], None]) -> Controls:
+    """A form of one line, its placeholder an example of a name; `typed(name)` is called with what was typed, spaces
+    around it off."""
     field: dict[str, Any] = {
         "type": "string",
         "title": title,
         "default": "",
         "maxLength": MAX_NAME,
         "hint": "line",
-        "placeholder": placeholder,
+        "placeholder": f"a name, e.g. {example}",
         "group": "main",
     }
 
@@ -46,6 +44,6 @@ def why_no_name(name: str) -> str:
         return "Give it a name first."
     if len(name) > MAX_NAME:
         return f"{len(name)} characters; at most {MAX_NAME}."
-    if not _NAME.fullmatch(name):
-        return "Letters, digits, - and _ only, a letter or a digit first."
+    if not is_name(name):
+        return f"L{NAME_RULE[1:]}."
     return ""

@@ -46,8 +46,8 @@ class ScaleSection(Section[LoraState]):
         self._warmed: set[tuple[str, float]] = set()
         self._known: dict[tuple[str, float], Reading] = {}
         self._asked = Asked(desk, "scale", read, of_run=True)
-        self._rows = Choice(desk, "Read")
-        self._field = float_slider("Scale of the update", 0.0, 2.0, STEP, 1.0)
+        self._rows = Choice(desk, "Read again")
+        self._field = float_slider("Scale to read at", 0.0, 2.0, STEP, 1.0)
         self._slider = Slider(desk, "factor", self._field, self._moved)
         self._words = Words(css_class="lab-caption")
         self._figures = FigureRow()

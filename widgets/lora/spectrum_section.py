@@ -24,6 +24,8 @@ from widgets.shown import show_if
 from widgets.text import Words
 from widgets.token_text import plain_text
 
+KEPT = "Singular values kept"
+
 
 @dataclass(frozen=True)
 class Spectra:
@@ -68,9 +70,9 @@ class SpectrumSection(Section[LoraState]):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self.keep: int | None = None
-        self._adapter = Choice(desk, "Adapter")
+        self._adapter = Choice(desk, "Singular values of")
         self._matrix = Choice(desk, "Matrix")
-        self._slider = Slider(desk, "keep", whole_slider("Keep singular values", 8), self._moved)
+        self._slider = Slider(desk, "keep", whole_slider(KEPT, 8), self._moved)
         self._words = Words(css_class="lab-caption")
         self._figures = FigureRow()
         self._plot = SpectrumPlot()
@@ -119,7 +121,7 @@ class SpectrumSection(Section[LoraState]):
         at = self._matrix.show(spectra.titles)
         keep = self.keep if self.keep is not None else _usual(state, spectra.rank)
         keep = max(0, min(keep, spectra.rank))
-        self._slider.show(whole_slider("Keep singular values", spectra.rank), keep)
+        self._slider.show(whole_slider(KEPT, spectra.rank), keep)
         self._figures.show(kept_figures(spectra, keep, state.adapters.get(name)))
         values = [[float(v) for v in row] for row in spectra.values]
         self._plot.show(values, at, keep, spectra.titles[at])

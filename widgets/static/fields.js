@@ -100,7 +100,11 @@ function lineEditor(field, id, edit) {
   box.addEventListener("change", () => read(0));
   choice.addEventListener("change", () => { box.value = known[Number(choice.value)] ?? box.value; read(0); });
   row.append(box);
-  if (known.length > 1) row.append(choice);
+  if (known.length > 1) {
+    const label = make("label", "lab-label", "or one that is here");
+    label.htmlFor = choice.id = makeId();
+    row.append(label, choice);
+  }
   return {
     row, main: box,
     set: (value) => { if (box.value !== String(value ?? "")) box.value = value ?? ""; show(box.value); },
@@ -110,7 +114,7 @@ function lineEditor(field, id, edit) {
 
 function knownChoice(field, known) {
   const choice = make("select", "lab-input lab-select");
-  setAttr(choice, "aria-label", `${field.title}, one that is here`);
+  setAttr(choice, "aria-label", `${field.title}, or one that is here`);
   const none = new Option("choose one that is here", "-1");
   none.disabled = true;
   choice.append(none, ...known.map((name, i) => new Option(name, String(i))));
