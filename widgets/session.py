@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -26,6 +27,7 @@ from lab.events import (
     RunStarted,
 )
 from lab.events.recording import Inspection
+from widgets.time_left import TimeLeft, in_words
 
 log = logging.getLogger(__name__)
 
@@ -56,14 +58,21 @@ class Session:
         lock: held while any of this changes.
         on_event: takes each event in order, with the lock held; `None` first, when a new run begins.
         changed: called after each change, from any thread.
+        clock: seconds, never going back.
     """
 
     def __init__(
-        self, lock: threading.RLock, on_event: Callable[[Event | None], None], changed: Callable[[], None]
+        self,
+        lock: threading.RLock,
+        on_event: Callable[[Event | None], None],
+        changed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lock = lock
         self._on_event = on_event
         self._changed = changed
+        self._clock = clock
+        self._pace = TimeLeft()
         self._stream: RunStream | None = None
         self._turn = 0
         self.phase: Phase = "idle"
@@ -187,6 +196,7 @@ class Session:
         self.events, self.inspections = [], []
         self.replaying = False
         self.trouble = None
+        self._pace.reset()
         self._on_event(None)
 
     def _take(self, event: Event) -> None:
@@ -204,12 +214,8 @@ class Session:
                 )
             case Loading(stage=stage, fraction=fraction):
                 self.phase, self.note, self.fraction = "loading", stage, fraction
-            case Progress(stage=stage, done=done, total=total):
-                if self.phase != "stopping":
-                    self.phase, self.stage = "running", stage
-                    some = f"{done / 10:.0f}\u00a0%" if total == THOUSANDTHS else f"{done} of {total}"
-                    self.note = f"{stage} {some}"
-                self.fraction = done / total if total else None
+            case Progress():
+                self._far(event)
             case RunFinished():
                 self.phase, self.note, self.fraction = "done", "", 1.0
             case RunCancelled(reason=reason):
@@ -220,6 +226,24 @@ class Session:
             case _:
                 if self.phase in ("queued", "loading"):
                     self.phase = "running"
+
+    def _far(self, event: Progress) -> None:
+        """Where the run is: its stage, how far that is, and the time that is left of it at the pace so far.
+
+        A run that does not count its stages does not say what its bar is a bar of: no time is derived from it.
+        """
+        share = min(1.0, event.done / event.total) if event.total else 0.0
+        left = in_words(self._pace.at(event.stage, share, self._clock())) if event.stages else ""
+        if self.phase != "stopping":
+            self.phase, self.stage = "running", event.stage
+            some = f"{event.done / 10:.0f}\u00a0%" if event.total == THOUSANDTHS else f"{event.done} of {event.total}"
+            counted = f"stage {event.number} of {event.stages}: " if event.stages > 1 else ""
+            rest = f"{left} of this stage" if left and event.number < event.stages else left
+            self.note = f"{counted}{event.stage} {some}{', ' if rest else ''}{rest}"
+        far = (max(0, event.number - 1) + share) / max(event.stages, 1) if event.total else None
+        if far is not None and event.stages and self.fraction is not None:
+            far = max(far, self.fraction)  # a part of a stage that begins anew takes nothing back
+        self.fraction = far
 
     def _end_if_cut(self) -> None:
         """A stream that was closed here ends without its last event: end it as a stopped run."""

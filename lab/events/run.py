@@ -42,11 +42,19 @@ class Loading(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Event):
-    """How far the run is, as steps done of all steps, with a word for the bar."""
+    """How far the run is, as steps done of all steps, with a word for the bar.
+
+    Attributes:
+        done, total: of this stage.
+        number, stages: the how-manyth stage of how many, 1 is the first; 0 where the run does not count them. A run
+            that is one stage in all (1 of 1) may change its word on the way.
+    """
 
     stage: str
     done: int
     total: int
+    number: int = 0
+    stages: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -236,4 +236,5 @@ class Session:
         search = self.steps if self.searched else most
         ways = self.followed if self.followed_all else most
         total = search + ways + max(search, self.reference_done)
-        return Progress(stage=stage, done=self.steps + self.followed + self.reference_done, total=total)
+        done = self.steps + self.followed + self.reference_done
+        return Progress(stage=stage, done=done, total=total, number=1, stages=1)

@@ -200,9 +200,8 @@ class Session:
         new = len(self.token_ids) if ended else p.max_new_tokens
         twin = len(self.uncached_ids) if ended else min(p.without_cache_tokens, p.max_new_tokens)
         total = new + twin + max(new, self.reference_done)
-        return Progress(
-            stage=stage, done=len(self.token_ids) + len(self.uncached_ids) + self.reference_done, total=total
-        )
+        done = len(self.token_ids) + len(self.uncached_ids) + self.reference_done
+        return Progress(stage=stage, done=done, total=total, number=1, stages=1)
 
     def _text_of(self, token: int) -> str:
         return text_of(self.loaded.tokenizer, token)

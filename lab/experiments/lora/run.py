@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from lab.errors import BadInput, shown
 from lab.events import ModelFacts
 from lab.experiments.base import RunContext, RunGenerator
+from lab.experiments.compared.progress import numbered
 from lab.experiments.lora.adapters import check_name, find_adapter, fits_or_why
 from lab.experiments.lora.compare import compare
 from lab.experiments.lora.inspections import INSPECTIONS
@@ -21,6 +22,7 @@ from lab.experiments.lora.merged_out import check_merged_out
 from lab.experiments.lora.params import LoraParams
 from lab.experiments.lora.picture import check_kept_rank
 from lab.experiments.lora.setup import Setup
+from lab.experiments.lora.stages import stages_of
 from lab.experiments.lora.swap import swap
 
 
@@ -47,7 +49,7 @@ class LoraRunner:
             BadInput, NotFound, ModelError: see `prepare`; or an adapter that does not fit the model's modules.
         """
         _check(context.model.facts, params)
-        return (yield from _TASKS[params.task](Setup(context, params)))
+        return (yield from numbered(_TASKS[params.task](Setup(context, params)), stages_of(params)))
 
     def inspect(self, context: RunContext | None, facts: ModelFacts, name: str, params: Any) -> dict[str, Any]:
         """Answer one question, see `lab.experiments.lora.inspections`."""

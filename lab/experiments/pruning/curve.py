@@ -37,26 +37,28 @@ def schemes_to_try(chosen: Scheme, methods: tuple[MethodName, ...]) -> list[Sche
     return list(unique.values())
 
 
+def schemes_of(setup: Setup) -> list[Scheme]:
+    """The same for what a run was asked for."""
+    return schemes_to_try(setup.scheme, ALL if setup.params.compare == "all" else QUICK)
+
+
 def draw_curve(setup: Setup) -> RunGenerator:
     """Yield a point for each setting; the dense model is the point at 0."""
     yield from setup.begin()
-    methods = ALL if setup.params.compare == "all" else QUICK
-    schemes = schemes_to_try(setup.scheme, methods)
+    schemes = schemes_of(setup)
     windows = yield from setup.texts.choose(calibration=any(scheme.calibrated for scheme in schemes))
     total = len(schemes)
     for number, scheme in enumerate(schemes):
         label = scheme.setting.label
         try:
             tell = number == 0
-            whole = yield from pruning_model(
-                setup, scheme, windows, label, done=number, total=total, part=0.7, tell=tell
-            )
+            whole = yield from pruning_model(setup, scheme, windows, label, part=0.7, tell=tell)
         except BadInput as error:
             if number == 0:
                 raise
             yield _point(number, total, scheme, None, error.message, scheme.sparsity, 0.0)
             continue
-        found = yield from setup.texts.compare(whole.shell, label, number + 0.7, total, 0.3)
+        found = yield from setup.texts.compare(whole.shell, label, 0.7, 1, 0.3)
         yield _point(number, total, scheme, found, "", whole.sparsity, whole.ms)
         if number == 0:
             yield covered(setup, whole)

@@ -29,6 +29,11 @@ REPLAYED_ROWS = (0, 1, 2, 3, 4, 5)
 REPLAYED_COLUMNS = 64
 
 
+def schemes_beside(chosen: Scheme) -> list[Scheme]:
+    """The chosen one first, then those that it is compared with."""
+    return [chosen, *(chosen.by(name) for name in BESIDE if name != chosen.method)]
+
+
 @dataclass
 class MaskStudy:
     """One run of the task."""
@@ -61,8 +66,7 @@ class MaskStudy:
 
     def schemes(self) -> list[Scheme]:
         """The chosen one first."""
-        chosen = self.setup.scheme
-        return [chosen, *(chosen.by(name) for name in BESIDE if name != chosen.method)]
+        return schemes_beside(self.setup.scheme)
 
     def _threshold_of_all(self) -> Part:
         weights = {target.name: target.weight for target in self.setup.targets}

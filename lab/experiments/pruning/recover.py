@@ -25,12 +25,12 @@ def recover(setup: Setup) -> RunGenerator:
     """Yield the events of the task."""
     yield from setup.begin()
     windows = yield from setup.texts.choose(calibration=True)
-    whole = yield from pruning_model(setup, setup.scheme, windows, "pruning", part=0.2, tell=True)
+    whole = yield from pruning_model(setup, setup.scheme, windows, "pruning", tell=True)
     yield covered(setup, whole)
-    before = yield from setup.texts.compare(whole.shell, "before the fine-tune", 0.2, 1, 0.1)
+    before = yield from setup.texts.compare(whole.shell, "before the fine-tune")
     ended, found = yield from _fine_tuned(setup, whole, windows)
     kept, revived = yield from _counted(whole, found)
-    after = yield from setup.texts.compare(found.shell, "after the fine-tune", 0.9, 1, 0.1)
+    after = yield from setup.texts.compare(found.shell, "after the fine-tune")
     weights = sum(one.weights for one in whole.modules.values())
     yield events.Recovered(
         setting=setup.scheme.setting,
@@ -69,7 +69,7 @@ def _fine_tuned(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[tu
             else:
                 begun = step.step > 0
                 yield _step(step)
-                yield progress("fine-tuning", 0.3 + 0.6 * step.step / step.steps, 1)
+                yield progress("fine-tuning", step.step, step.steps)
             if ending.due(begun=begun):
                 break
     finally:

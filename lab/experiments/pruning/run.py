@@ -11,15 +11,18 @@ from lab.errors import BadInput
 from lab.events import ModelFacts
 from lab.experiments.base import RunContext, RunGenerator
 from lab.experiments.compared.fields import check_layers
+from lab.experiments.compared.progress import numbered
 from lab.experiments.pruning.choices import ONE_MATRIX
-from lab.experiments.pruning.curve import draw_curve
+from lab.experiments.pruning.curve import draw_curve, schemes_of
 from lab.experiments.pruning.inspections import INSPECTIONS, READS_WEIGHTS
 from lab.experiments.pruning.inspections import inspect as answer
-from lab.experiments.pruning.masks import study_masks
+from lab.experiments.pruning.masks import schemes_beside, study_masks
 from lab.experiments.pruning.params import PruningParams
 from lab.experiments.pruning.recover import recover
 from lab.experiments.pruning.savings import measure_savings
+from lab.experiments.pruning.settings import Scheme
 from lab.experiments.pruning.setup import Setup
+from lab.experiments.pruning.stages import stages_of
 from lab.experiments.pruning.words import compare_words
 
 
@@ -44,7 +47,8 @@ class PruningRunner:
             BadInput: see `prepare`; or a text that cannot be read.
         """
         _check(context.model.facts, params)
-        return (yield from _TASKS[params.task](Setup(context, params)))
+        setup = Setup(context, params)
+        return (yield from numbered(_TASKS[params.task](setup), _stages(setup)))
 
     def inspect(self, context: RunContext | None, facts: ModelFacts, name: str, params: Any) -> dict[str, Any]:
         """Answer one question, see `lab.experiments.pruning.inspections`."""
@@ -58,6 +62,11 @@ _TASKS: dict[str, Callable[[Setup], RunGenerator]] = {
     "savings": measure_savings,
     "recover": recover,
 }
+
+
+def _stages(setup: Setup) -> list[str]:
+    schemes = {"masks": lambda: schemes_beside(setup.scheme), "curve": lambda: schemes_of(setup)}
+    return stages_of(setup.params, schemes.get(setup.params.task, list[Scheme])())
 
 
 def _check(facts: ModelFacts, params: PruningParams) -> None:

@@ -32,8 +32,6 @@ def pruning_model(
     windows: list[list[int]],
     stage: str,
     *,
-    done: float = 0.0,
-    total: float = 1.0,
     part: float = 1.0,
     tell: bool = False,
 ) -> Made[Whole]:
@@ -41,12 +39,12 @@ def pruning_model(
 
     Args:
         windows: the calibration text, for methods that learn from it.
-        done, total, part: of the progress bar, see `shares`.
+        part: of the stage, which it begins; see `shares`.
         tell: yield `LayersPruned` after each layer, of what is done.
     """
-    say = shares(stage, done, total, part)
+    say = shares(stage, part=part)
     if scheme.method == "rows":
-        removed = yield from _removing_rows(setup, scheme, windows, stage, done, total, part)
+        removed = yield from _removing_rows(setup, scheme, windows, stage, part)
         if tell:
             yield layers_pruned(setup, removed)
         return removed
@@ -93,13 +91,11 @@ def pruning_model(
     return whole
 
 
-def _removing_rows(
-    setup: Setup, scheme: Scheme, windows: list[list[int]], stage: str, done: float, total: float, part: float
-) -> Made[Whole]:
+def _removing_rows(setup: Setup, scheme: Scheme, windows: list[list[int]], stage: str, part: float) -> Made[Whole]:
     began = perf_counter()
     if scheme.sparsity == 0:
         return Whole(setup.model, scheme)
-    say = shares(stage, done, total, part)
+    say = shares(stage, part=part)
     wanted = removable(setup, scheme.sparsity)
     choosing = choosing_rows(
         setup.model,

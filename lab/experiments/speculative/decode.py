@@ -214,4 +214,5 @@ class Decode:
 
     def _progress(self, stage: str) -> Progress:
         total = 2 * self.params.max_new_tokens
-        return Progress(stage=stage, done=min(total, len(self.token_ids) + self.plain_done), total=total)
+        done = min(total, len(self.token_ids) + self.plain_done)
+        return Progress(stage=stage, done=done, total=total, number=1, stages=1)
