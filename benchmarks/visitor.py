@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.backend.connect import connect
 from lab.backend.protocol import Backend, RunRequest
 from lab.errors import Busy
-from lab.events import Loading, Proof, Queued, RunFinished, RunStarted
+from lab.events import Event, Loading, Proof, Queued, RunFinished, RunStarted
+
+if TYPE_CHECKING:
+    from widgets.dashboard import Dashboard
 
 
 @dataclass(frozen=True)
@@ -19,8 +24,8 @@ class Visit:
     """One run as a visitor had it.
 
     Attributes:
-        asked, began, first, ended: seconds on the machine's monotonic clock; `first` is the first event of the run's
-            own work, `began` its start.
+        asked, first, ended: seconds on the machine's monotonic clock; `first` is the first event of the run's own work:
+            what lies before it is waiting for a turn.
         refused: times it was told to come back.
         recorded: whether it was a finished run with the same card.
         end: the name of the final event.
@@ -30,7 +35,6 @@ class Visit:
 
     name: str
     asked: float
-    began: float
     first: float
     ended: float
     refused: int
@@ -50,23 +54,34 @@ def visit(backend: Backend, experiment: str, params: dict[str, Any], *, fresh: b
         except Busy as full:
             refused += 1
             time.sleep(full.retry_after_s)  # what the page tells its visitor to do
-    began = first = 0.0
-    recorded, verdict, kinds, end = False, "", {}, None
+    first, events = 0.0, []
     for event in stream:
-        now = time.monotonic()
-        if isinstance(event, RunStarted):
-            began, recorded = now, bool(event.recorded)
-        elif not isinstance(event, Queued | Loading):
-            first = first or now
-            kinds[event.event] = kinds.get(event.event, 0) + 1
-        if isinstance(event, Proof):
-            verdict = event.verdict
-        end = event
-    assert end is not None  # noqa: S101 - a stream ends with a final event
-    told = (list(end.token_ids or ()), end.text) if isinstance(end, RunFinished) else ("", "")
+        events.append(event)
+        if not isinstance(event, RunStarted | Queued | Loading):
+            first = first or time.monotonic()
+    recorded = any(isinstance(event, RunStarted) and event.recorded for event in events)
+    return Visit(experiment, asked, first, time.monotonic(), refused, recorded, *said(events))
+
+
+def said(events: Sequence[Event]) -> tuple[str, str, str]:
+    """`end`, `digest` and `verdict` of a whole run."""
+    kinds = Counter(event.event for event in events if not isinstance(event, Queued | Loading | RunStarted))
     kinds.pop("progress", None)  # how often it is told depends on the time
+    verdict = next((event.verdict for event in events if isinstance(event, Proof)), "")
+    end = events[-1]
+    told = (list(end.token_ids or ()), end.text) if isinstance(end, RunFinished) else ("", "")
     digest = hashlib.sha256(json.dumps([told, sorted(kinds.items())]).encode()).hexdigest()[:16]
-    return Visit(experiment, asked, began, first, time.monotonic(), refused, recorded, end.event, digest, verdict)
+    return end.event, digest, verdict
+
+
+def shown(page: Dashboard) -> tuple[str, str, str]:
+    """What the page's own live run said, waited for."""
+    session = page.session
+    while session.replaying or session.recording() is None:
+        if session.trouble is not None:
+            return session.trouble.message, "", ""
+        time.sleep(0.05)
+    return said(session.events)
 
 
 def visits(runs: list[tuple[str, dict[str, Any]]]) -> str:

@@ -2,19 +2,19 @@
 
 One model process as `lab up` starts it, and N real kernels (30), each with a page's widgets, on loopback. Three parts:
 
-- arriving over 60 s: kernels start one after another, each makes its runs at once;
+- arriving over 60 s: kernels start one after another; each page makes the run that it opens with, and two more;
 - all at once: the same pages, open now, all press Run in the same moment;
 - after that: Stop among running neighbours, and the process's memory over 200 runs.
 
-Half of the visitors have cards of their own; the others share the default ones. Each distinct run is first made alone,
-for what it should say and how long it takes. Throughput is that of distinct runs: the sum of their times alone over the
-time in which all were served. What a browser itself takes is not counted.
+Half of the visitors have cards of their own; the others share theirs. Each distinct run is first made alone, for what
+it should say and how long it takes. Throughput is that of distinct runs: the sum of their times alone over the time in
+which all were served. Fairness is the fastest progress over the slowest: time alone over time among others, of runs
+that ended while others still waited for a turn. What a browser itself takes is not counted.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import json
 import os
@@ -24,24 +24,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
-from jupyter_client.manager import KernelManager
 
 from benchmarks.memory_watch import MIB, pss_bytes
 from benchmarks.visitor import Visit, visit
+from benchmarks.visitor_page import Page, Run, open_page
 from lab.backend.http import HttpBackend
 from lab.backend.process import ModelProcess
 from lab.backend.protocol import RunRequest
 from lab.events import RunCancelled
 from lab.paths import CACHE_VARIABLE, models_dir
 from lab.settings import BACKEND_TOKEN, BACKEND_URL
+from widgets.voila.forked import fork_kernels
 
 ARRIVE_S = 60.0
-READY_S = 300.0
 FLAT_RUNS = 200
 MIX: tuple[tuple[str, dict[str, Any]], ...] = (
     ("kv_cache", {"max_new_tokens": 32, "without_cache_tokens": 0}),
@@ -49,7 +48,6 @@ MIX: tuple[tuple[str, dict[str, Any]], ...] = (
     ("speculative", {"max_new_tokens": 32}),
     ("lora", {"max_new_tokens": 16}),
 )
-Run = tuple[str, dict[str, Any]]
 
 
 def runs_of(visitor: int) -> list[Run]:
@@ -62,45 +60,9 @@ def runs_of(visitor: int) -> list[Run]:
     return found
 
 
-@dataclass
-class Page:
-    """A kernel with a page in it. `controls_s`: until its widgets were made; `pss`: its memory then."""
-
-    visitor: int
-    manager: KernelManager
-    client: Any
-    controls_s: float = 0.0
-    pss: int = 0
-    visits: list[Visit] = field(default_factory=list)
-
-    def execute(self, code: str, value: str = "''") -> str:
-        """Run code, then the value of an expression, a string. All by the shell's reply: output may come later."""
-        asked = self.client.execute(code, user_expressions={"value": value})
-        while True:
-            reply = self.client.get_shell_msg(timeout=READY_S)
-            if reply["parent_header"].get("msg_id") == asked:
-                break
-        if reply["content"]["status"] != "ok":
-            raise RuntimeError(f"visitor {self.visitor}: {reply['content'].get('evalue')}")
-        return str(ast.literal_eval(reply["content"]["user_expressions"]["value"]["data"]["text/plain"]))
-
-    def run(self, runs: Sequence[Run]) -> None:
-        said = self.execute(f"from benchmarks.visitor import visits\nsaid = visits({list(runs)!r})", "said")
-        self.visits += [Visit(**one) for one in json.loads(said)]
-
-
-def open_page(visitor: int, environment: dict[str, str]) -> Page:
-    began = time.monotonic()
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(env=environment)
-    client = manager.blocking_client()
-    client.start_channels()
-    client.wait_for_ready(timeout=READY_S)
-    page = Page(visitor, manager, client)
-    page.execute(f"from widgets import dashboard\npage = dashboard({runs_of(visitor)[0][0]!r})")
-    page.controls_s = time.monotonic() - began
-    page.pss = pss_bytes(manager.provisioner.pid)
-    return page
+def opened_by(visitor: int) -> Run:
+    """The run that a visitor's page makes when it is opened: that of its experiment's defaults."""
+    return runs_of(visitor)[0][0], {}
 
 
 @contextlib.contextmanager
@@ -125,7 +87,7 @@ def alone(runs: Sequence[Run]) -> dict[str, tuple[float, Visit]]:
             key = key_of((name, params))
             if key not in found:
                 one = visit(backend, name, params, fresh=True)
-                found[key] = one.ended - one.began, one
+                found[key] = one.ended - one.first, one
         backend.close()
     return found
 
@@ -146,12 +108,16 @@ def arriving(visitors: int, process: ModelProcess, environment: dict[str, str]) 
     def come(visitor: int) -> Page:
         wait = began + visitor * ARRIVE_S / visitors - time.monotonic()
         threading.Event().wait(max(0.0, wait))
-        page = open_page(visitor, environment)
+        page = open_page(visitor, opened_by(visitor)[0], environment)
         page.run(runs_of(visitor))
+        page.look()
         return page
 
     pages = in_threads([lambda v=v: come(v) for v in range(visitors)])
-    return pages, {"wall_s": time.monotonic() - began, "model_process_mib": _pss(process)}
+    wall_s = time.monotonic() - began
+    for page in pages:
+        page.pss = pss_bytes(page.manager.provisioner.pid)
+    return pages, {"wall_s": wall_s, "model_process_mib": _pss(process)}
 
 
 def at_once(pages: list[Page]) -> dict[str, Any]:
@@ -170,18 +136,21 @@ def second(visitor: int) -> Run:
     return name, {**params, "prompt": f"A question of {who}: what is the tallest mountain?"}
 
 
-def judged(visits: list[tuple[Run, Visit]], single: dict[str, tuple[float, Visit]], wall_s: float) -> dict[str, Any]:
-    """What came of all visits, beside each run alone."""
+def judged(
+    visits: list[tuple[Run, Visit]],
+    pages: list[tuple[Run, list[str]]],
+    single: dict[str, tuple[float, Visit]],
+    wall_s: float,
+) -> dict[str, Any]:
+    """What came of all visits, and of the pages' own runs, beside each run alone."""
     wrong = [one.name for run, one in visits if _said(one) != _said(single[key_of(run)][1])]
-    distinct = {key_of(run) for run, _ in visits}
+    wrong += [f"page of {run[0]}" for run, told in pages if tuple(told) != _said(single[key_of(run)][1])]
+    distinct = {key_of(run) for run, _ in visits} | {key_of(run) for run, _ in pages}
     work = sum(single[key][0] for key in distinct)
-    own = [(run, one) for run, one in visits if not one.recorded]
-    # Progress while it ran: time alone over time among others. Those that ended last had fewer and fewer neighbours.
-    last = sorted(one.ended for _, one in own)[-4:]
-    rates = [single[key_of(run)][0] / (one.ended - one.began) for run, one in own if one.ended not in last]
+    rates = progress_of([(key_of(run), one) for run, one in visits], single)
     waits = [one.first - one.asked for _, one in visits]
     return {
-        "runs": len(visits),
+        "runs": len(visits) + len(pages),
         "distinct": len(distinct),
         "wrong": wrong,
         "unfinished": [one.end for _, one in visits if one.end != "run_finished"],
@@ -189,8 +158,23 @@ def judged(visits: list[tuple[Run, Visit]], single: dict[str, tuple[float, Visit
         "first_event_s": {"median": statistics.median(waits), "max": max(waits)},
         "throughput": work / wall_s,
         "fairness": max(rates) / min(rates) if rates else None,
+        "fairness_of": len(rates),
         "wall_s": wall_s,
     }
+
+
+def progress_of(visits: Sequence[tuple[str, Visit]], single: dict[str, tuple[float, Visit]]) -> list[float]:
+    """How fast each distinct run went forward among others, of its speed alone.
+
+    Of visitors who shared a run the first counts: the others came to what was there. Counted are runs that ended while
+    others still waited for a turn, so that all had as many neighbours.
+    """
+    runs: dict[str, Visit] = {}
+    for key, one in sorted(visits, key=lambda pair: pair[1].first):
+        if not one.recorded:
+            runs.setdefault(key, one)
+    full_until = max((one.first for one in runs.values()), default=0.0)
+    return [single[key][0] / (one.ended - one.first) for key, one in runs.items() if one.ended <= full_until]
 
 
 def _said(one: Visit) -> tuple[str, str, str]:
@@ -250,7 +234,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(argv)
     visitors = range(asked.visitors)
-    single = alone([run for v in visitors for run in (*runs_of(v), second(v))])
+    fork_kernels()  # as the pages' server does
+    single = alone([run for v in visitors for run in (opened_by(v), *runs_of(v), second(v))])
     result: dict[str, Any] = {
         "visitors": asked.visitors,
         "cores": os.cpu_count(),
@@ -265,12 +250,13 @@ def main(argv: list[str] | None = None) -> int:
             }
             result["controls_s"] = {"first": pages[0].controls_s, "max": max(page.controls_s for page in pages)}
             visits = [pair for page in pages for pair in zip(runs_of(page.visitor), page.visits, strict=True)]
-            result["arriving"] = judged(visits, single, came["wall_s"]) | {
+            shown = [(opened_by(page.visitor), page.shown) for page in pages]
+            result["arriving"] = judged(visits, shown, single, came["wall_s"]) | {
                 "model_process_mib": came["model_process_mib"]
             }
             together = at_once(pages)
             visits = [(second(page.visitor), page.visits[0]) for page in pages]
-            result["at_once"] = judged(visits, single, together["wall_s"])
+            result["at_once"] = judged(visits, [], single, together["wall_s"])
         finally:
             for page in pages:
                 page.client.stop_channels()
