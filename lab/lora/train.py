@@ -30,7 +30,8 @@ CHECKED = 8
 
 
 class Training(TrainingLoop):
-    """One training. `steps()` does the work; `trained()` says at any time what is kept, also after a stop.
+    """One training. `steps()` does the work, `end()` ends it early; `trained()` says at any time what is kept, also
+    where `steps()` was closed.
 
     Args:
         model: the base, of transformers. Read, not changed.
@@ -61,18 +62,19 @@ class Training(TrainingLoop):
         yield from self._timed(self._work())
         return self.trained()
 
+    @property
+    def kept_step(self) -> int:
+        """After which step stood what `trained` gives."""
+        return self._best[0] if self._best is not None else self._stands
+
     def trained(self) -> Trained:
         """What is kept so far."""
         loss: float | None
         if self._best is not None:  # the base may be better still: what was learnt is wanted all the same
             step, loss, values = self._best
-        elif not self._done:
-            step, loss, values = 0, self._before, self._pass.values
-        elif self._ended == "not_finite":
-            step = self._done - 1
-            loss, values = (None if step else self._before), self._sound
         else:
-            step, loss, values = self._done, None, self._pass.values
+            step, values = self._stands, self._pass.values
+            loss = None if step else self._before
         tensors = {
             name: Factors(a.cpu().clone(), b.cpu().clone())
             for name, (a, b) in zip(self._pass.names, self._pass.factors(values), strict=True)
@@ -115,10 +117,15 @@ class Training(TrainingLoop):
         yield
         if not math.isfinite(loss):
             return False
-        if self._done and (self._best is None or loss < self._best[1]):
-            self._best = self._done, loss, self._pass.values.clone()
+        if self._stands and (self._best is None or loss < self._best[1]):
+            self._best = self._stands, loss, self._pass.values.clone()
         least, self._least = self._least, min(loss, self._least)
         return loss < least
+
+    def _step_back(self) -> None:
+        if 0 < self._stands == self._done:
+            self._pass.values.copy_(self._sound)
+            self._stands -= 1
 
     def _choose_way(self) -> Pauses:
         """Trees if the model takes them, else padded rows; and the plain model as the judge of both."""

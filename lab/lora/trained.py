@@ -67,11 +67,13 @@ class TrainStep:
 
     Attributes:
         step: 1 to `steps`; 0 for what is measured before the first.
-        loss: of this batch before the step, nats a token; None at step 0. May be NaN at the last.
+        loss: of this batch before the step, nats a token; None at step 0, and where a step that was told before is only
+            measured, as the training ended there. May be NaN at the last.
         held_out_loss: after the step, nats a token; None where not measured.
         learning_rate, gradient_norm: of this step; the norm is that before it was shortened.
         tokens, labels: positions sent through the model in this step, and tokens that counted.
-        ms: MEASURED: this step's own time, pauses and measures of the held-out loss not counted.
+        ms: MEASURED: this step's own time, pauses and measures of the held-out loss not counted; NaN where none was
+            taken.
         best: whether its held-out loss is the least so far, the base's among them.
     """
 
@@ -92,8 +94,8 @@ class Trained:
     """What is kept of a training.
 
     Attributes:
-        adapter: the best so far by held-out loss of those after a step; without held-out examples, or before the first
-            measure after a step, the latest with finite losses.
+        adapter: the best so far by held-out loss of those after a step; without held-out examples, or where the
+            generator was closed before the first measure after a step, the latest with finite losses.
         step: after which step it stood.
         steps: done in all.
         loss: of the last batch done; None before the first.

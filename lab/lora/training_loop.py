@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 from lab.lora.adamw import rate_at
@@ -32,10 +33,17 @@ class TrainingLoop:
     def __init__(self, part: TrainingPass, settings: TrainSettings) -> None:
         self._pass, self._settings = part, settings
         self._done = 0
+        self._stands = 0  # after which step what is trained stands
+        self._judged: set[int] = set()  # after which steps the held-out loss was measured
+        self._enough = False
         self._before: float | None = None
         self._loss: float | None = None
         self._ended: Ended = "stopped"
         self._spent, self._resumed = 0.0, 0.0
+
+    def end(self) -> None:
+        """Take no further step once one is done: what then stands is measured, if it was not, and the steps end."""
+        self._enough = True
 
     def _forget(self) -> None:
         """Let the gradient of the batch before go."""
@@ -52,6 +60,9 @@ class TrainingLoop:
     def _keep_best(self, loss: float) -> Generator[None, None, bool]:
         """Whether this held-out loss is the least so far; what has it is kept then."""
         raise NotImplementedError
+
+    def _step_back(self) -> None:
+        """What stands has a loss that is no finite number: put back what stood before, if that is there still."""
 
     def _timed(self, work: Steps) -> Steps:
         """The work, pausing between two layers once a slice has lasted 30 ms."""
@@ -82,12 +93,14 @@ class TrainingLoop:
             held: held-out text; none of it: nothing is measured.
         """
         settings = self._settings
+        last: TrainStep | None = None
         if held:
-            self._before = yield from self._measure(held)
-            best = yield from self._keep_best(self._before)
+            self._before, best = yield from self._judge(held)
             yield TrainStep(0, settings.steps, None, self._before, 0.0, 0.0, 0, 0, 0.0, best)
         order = batches(examples, settings.batch, settings.seed)
         for step in range(1, settings.steps + 1):
+            if self._enough and self._done:
+                break
             began = self._now()
             rows = rows_of(next(order))
             self._loss = yield from self._gradient(rows)
@@ -97,19 +110,35 @@ class TrainingLoop:
             if sound:
                 longest = settings.max_gradient_norm
                 yield from self._update(1.0 if longest is None else min(1.0, longest / (norm + 1e-6)), rate)
-                self._done += 1
+                self._done = self._stands = step
             ms = (self._now() - began) * 1e3
-            measured = None
-            if sound and held and (step % settings.measure_every == 0 or step == settings.steps):
-                measured = yield from self._measure(held)
+            measured, best = None, False
+            if sound and held and (step % settings.measure_every == 0 or step == settings.steps or self._enough):
+                measured, best = yield from self._judge(held)
                 sound = math.isfinite(measured)
-            best = measured is not None and (yield from self._keep_best(measured))
-            tokens, labels = sum(r.tokens for r in rows), sum(len(r.targets) for r in rows)
-            yield TrainStep(step, settings.steps, self._loss, measured, rate, norm, tokens, labels, ms, best)
             if not sound:
                 self._ended = "not_finite"
-                return
-        self._ended = "steps"
+                self._step_back()
+            tokens, labels = sum(r.tokens for r in rows), sum(len(r.targets) for r in rows)
+            last = TrainStep(step, settings.steps, self._loss, measured, rate, norm, tokens, labels, ms, best)
+            yield last
+            if not sound:
+                break
+        else:
+            self._ended = "steps"
+        while held and last is not None and self._stands and self._stands not in self._judged:
+            at = self._stands
+            measured, best = yield from self._judge(held)
+            if not math.isfinite(measured):
+                self._ended = "not_finite"
+                self._step_back()
+            yield replace(last, step=at, loss=None, held_out_loss=measured, ms=math.nan, best=best)
+
+    def _judge(self, held: Sequence[Rows]) -> Generator[None, None, tuple[float, bool]]:
+        """The held-out loss of what stands, kept where it is the best, and whether it is."""
+        self._judged.add(self._stands)
+        measured = yield from self._measure(held)
+        return measured, (yield from self._keep_best(measured))
 
     def _gradient(self, rows: Sequence[Rows]) -> Generator[None, None, float]:
         """The mean loss of a batch, and its gradient in the pass."""

@@ -81,7 +81,7 @@ class Recovered:
 
 
 class Recovery(TrainingLoop):
-    """One recovery. Run `steps()`; close it to stop; `recovering()` then gives the best so far.
+    """One recovery. Run `steps()`; `end()` ends it early, or close it; `recovering()` then gives the best so far.
 
     Masks are checked and matrices copied in the first slices of `steps()`.
 
@@ -169,7 +169,7 @@ class Recovery(TrainingLoop):
         finally:  # closed at a pause: half of one step and half of another would be the best of none
             for matrix in left:
                 matrix.keep()
-            self._best = self._done, loss
+            self._best = self._stands, loss
         return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from lora_given import LINES, learn, made, on_disk, params, ran
 
 from lab.backend.kept import size_of
 from lab.errors import BadInput, Unavailable
+from lab.events import Event
 from lab.events.lora import Trained, TrainStep, UpdateSpectrum
 from lab.events.words import WordsCompared, WordToken
 from lab.experiments.base import Outcome, RunContext
@@ -102,14 +104,69 @@ def started(model: LoadedModel, steps: int) -> tuple[RunContext, Any]:
 
 
 def test_enough_ends_the_training_and_the_run_goes_on(llama: LoadedModel) -> None:
-    context, running = started(llama, 500)
+    context, running = started(llama, 500)  # measured every 41st step
     assert ask(context, "enough") == {"training": True}
     events = list(running)
     (trained,) = [event for event in events if isinstance(event, Trained)]
-    assert (trained.stopped, trained.steps) == ("stopped", 2)
+    assert (trained.stopped, trained.steps, trained.best_step) == ("stopped", 2, 2)
+    (measured,) = [event for event in events if isinstance(event, TrainStep)]
+    assert (measured.step, measured.heldout_loss) == (2, trained.heldout_after)
+    assert math.isnan(measured.loss)
     assert trained.base_untouched
     assert len([event for event in events if isinstance(event, WordsCompared)]) == 2
     assert ask(context, "enough") == {"training": False}
+
+
+def test_enough_before_the_first_step_lets_it_be_taken(llama: LoadedModel) -> None:
+    context = RunContext(model=llama)
+    values = params(llama, task="train", learn="lines", lines=LINES, steps=500, batch=4, rank=2)
+    running = make_runner().run(context, values)
+    next(event for event in running if isinstance(event, TrainStep) and event.step == 0)
+    assert ask(context, "enough") == {"training": True}
+    (trained,) = [event for event in running if isinstance(event, Trained)]
+    assert (trained.stopped, trained.steps, trained.best_step) == ("stopped", 1, 1)
+    assert math.isfinite(trained.heldout_after)
+
+
+def test_in_the_middle_of_a_training_the_best_so_far_answers(
+    llama: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_CACHE_DIR", str(tmp_path))
+    context = RunContext(model=llama)
+    values = params(llama, task="train", learn="lines", lines=LINES, steps=24, batch=4, rank=2, learning_rate=0.02)
+    running = make_runner().run(context, values)  # measured every second step
+    asked, events = {}, list[Event]()
+    for event in running:
+        events += [] if event is None else [event]
+        if isinstance(event, TrainStep) and event.step == 0:
+            with pytest.raises(Unavailable, match="no adapter yet"):
+                ask(context, "scale")
+        if isinstance(event, TrainStep) and event.step in (1, 5):
+            asked[event.step] = ask(context, "scale", factor=1.0)
+            words = ask(context, "save", name=f"after-{event.step}")["words"]
+            at, loss = (1, "not measured on held-out lines:") if event.step == 1 else (_best(events), "held-out loss")
+            assert f"after step {at}, {loss}" in words
+            with pytest.raises(Unavailable, match="at its end"):
+                ask(context, "truncate", rank=1)
+    assert asked[1]["tokens"] != asked[5]["tokens"]
+    # what was kept on the way says the same afterwards
+    for step, answer in asked.items():
+        later = ran(llama, adapter=f"after-{step}").ask("scale", factor=1.0)
+        assert [t["p"] for t in later["tokens"]] == pytest.approx([t["p"] for t in answer["tokens"]], abs=1e-6)
+    # and asking changed nothing
+    alone = [event for event in make_runner().run(RunContext(model=llama), values) if isinstance(event, TrainStep)]
+    assert [(s.step, s.loss, s.heldout_loss) for s in alone[1:]] == [
+        (e.step, e.loss, e.heldout_loss) for e in events if isinstance(e, TrainStep) and e.step
+    ]
+    assert [e for e in events if isinstance(e, Trained)]
+
+
+def _best(events: list[Event]) -> int:
+    """The step after the first with the least held-out loss so far."""
+    measured = {
+        e.step: e.heldout_loss for e in events if isinstance(e, TrainStep) and e.step and e.heldout_loss is not None
+    }
+    return min(measured, key=lambda at: measured[at])
 
 
 def test_a_stopped_run_keeps_the_best_so_far(

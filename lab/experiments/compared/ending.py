@@ -30,9 +30,9 @@ class Ending:
         self._late = perf_counter() + MOST_SECONDS
         context.kept[_KEY] = self
 
-    def due(self, *, begun: bool) -> bool:
-        """Whether to take no further step. Time that is over counts once a step was done."""
-        return self.asked or (begun and perf_counter() > self._late)
+    def due(self) -> bool:
+        """Whether to end the training, see `TrainingLoop.end`: a first step is taken all the same."""
+        return self.asked or perf_counter() > self._late
 
     def why(self, ended: str) -> str:
         """Why it ended early, in words, from why it ended ("steps", "stopped" or "not_finite"); "" if it did not."""

@@ -17,8 +17,8 @@ from lab.experiments.fields import names
 from lab.experiments.lora.adapters import write_kept
 from lab.experiments.lora.kept import adapter_of, attached_of, kept_of
 from lab.experiments.lora.logits import last_logits
-from lab.experiments.lora.params import MAX_RANK
-from lab.experiments.lora.places import PACKAGED, kept_names
+from lab.experiments.lora.params import MAX_RANK, KeptName
+from lab.experiments.lora.places import MAX_NAME, PACKAGED, kept_names
 from lab.lora.adapter import lora_parameters
 from lab.lora.example import ALPHA, lora_example
 from lab.lora.tasks import NAMES, packaged_task
@@ -71,9 +71,9 @@ class TasksQuestion(Question):
 class SaveQuestion(Question):
     """Write the run's adapter in PEFT's format."""
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$",
-        max_length=40,
+    name: KeptName = Field(
+        min_length=1,
+        max_length=MAX_NAME,
         description="For `adapter` of later runs.",
         json_schema_extra=names("kept"),
     )
@@ -167,7 +167,10 @@ def _truncate(context: RunContext | None, question: TruncateQuestion) -> dict[st
     kept = kept_of(context)
     adapter = kept.whole or adapter_of(kept)
     if not kept.spectrum:
-        raise Unavailable("The run has no singular values yet.", remedy="Ask again in a moment.")
+        raise Unavailable(
+            "The singular values of the run's adapter are not computed yet: in a training that is done at its end.",
+            remedy="Ask again when they are shown.",
+        )
     modules = []
     lost = whole = 0.0
     for layer, projection, values in kept.spectrum:
@@ -219,8 +222,11 @@ def _tasks() -> dict[str, Any]:
 
 
 def _save(context: RunContext | None, question: SaveQuestion) -> dict[str, Any]:
-    """`name`, `parameters`, and `words`: how to use it."""
-    adapter = adapter_of(kept_of(context))
+    """`name`, `parameters`, and `words`: after which step it stood, and how to use it. While a training goes on it is
+    the best so far."""
+    kept = kept_of(context)
+    adapter = adapter_of(kept)
     write_kept(adapter, question.name)
-    words = f"Kept as {question.name}: choose it as the adapter, or `lab run lora --adapter {question.name}`."
-    return {"name": question.name, "parameters": adapter.parameters, "words": words}
+    name = question.name
+    words = f"Kept as {name}{kept.about}: choose it as the adapter, or `lab run lora --adapter {name}`."
+    return {"name": name, "parameters": adapter.parameters, "words": words}

@@ -21,8 +21,9 @@ class Kept:
     """Of one run.
 
     Attributes:
-        adapter: the one that runs; None before there is one. whole: the same with all its singular values, None where
-            nothing was cut.
+        adapter: the one that runs, in a training the best so far; None before there is one. whole: the same with all
+            its singular values, None where nothing was cut.
+        about: of which step of a training it is, to be said after its name; "" without a training.
         prompt: token ids.
         rows: new tokens of the rows so far, by the variant's name.
         spectrum: (layer, projection, singular values) of each adapted module; layer -1 is outside the layers.
@@ -30,6 +31,7 @@ class Kept:
 
     adapter: Adapter | None = None
     whole: Adapter | None = None
+    about: str = ""
     prompt: tuple[int, ...] = ()
     rows: dict[str, tuple[int, ...]] = field(default_factory=dict)
     spectrum: list[tuple[int, str, tuple[float, ...]]] = field(default_factory=list)
@@ -64,7 +66,7 @@ def adapter_of(kept: Kept) -> Adapter:
         Unavailable: there is none yet.
     """
     if kept.adapter is None:
-        raise Unavailable("The run has no adapter yet.", remedy="Ask again when a step was trained.")
+        raise Unavailable("The run has no adapter yet.", remedy="Ask again when it was read, or a step was trained.")
     return kept.adapter
 
 

@@ -17,6 +17,7 @@ from lab.experiments.compared.progress import Made, progress
 from lab.experiments.compared.words import ComparedWords
 from lab.experiments.lora.adapters import facts_of, targets_of, write_kept
 from lab.experiments.lora.compare import before_and_after
+from lab.experiments.lora.kept import Kept
 from lab.experiments.lora.merged_out import write_merged
 from lab.experiments.lora.params import LoraParams
 from lab.experiments.lora.picture import picturing
@@ -116,29 +117,42 @@ def _trained(setup: Setup, data: TrainingData) -> Made[Trained]:
     run = Training(setup.model, start, data, settings_of(p))
     steps = run.steps()
     losses: list[float] = []
-    ending = Ending(setup.context)
+    ending, at = Ending(setup.context), 0
     try:
         for step in steps:
+            if run.kept_step != at:
+                at = _keep_so_far(kept, run.trained())
             if step is None:
                 yield None
             else:
                 losses += [] if step.loss is None else [step.loss]
                 yield _step(step)
                 yield progress("training", step.step, step.steps)
-            if ending.due(begun=bool(losses)):
-                break
+            if ending.due():
+                run.end()
     finally:
         steps.close()
         ending.going = False
-        found = run.trained()
-        if found.steps:
-            kept.adapter = found.adapter  # also where the run itself is stopped here: questions can still be asked
-    if not found.steps:
-        why = "a loss was no finite number" if found.ended == "not_finite" else "it was stopped before the first step"
-        raise LabError(f"Nothing was trained: {why}.", remedy="Train again, with a lower learning rate if need be.")
+    found = run.trained()
+    _keep_so_far(kept, found)
+    if not found.step or (found.held_out_loss is None and data.held_out):
+        raise LabError(
+            "Nothing was trained that can be kept: a loss was no finite number.",
+            remedy="Train again with a lower learning rate.",
+        )
     untouched = yield from _untouched(setup)
     yield _ended(found, losses, ending.why(found.ended), untouched)
     return found
+
+
+def _keep_so_far(kept: Kept, found: Trained) -> int:
+    """For questions, those to a run that is stopped here among them: a new best, or before the first measure the
+    latest. Its step."""
+    loss = found.held_out_loss
+    measured = "not measured on held-out lines" if loss is None else f"held-out loss {loss:.4g} nats a token"
+    kept.adapter = found.adapter if found.step else None
+    kept.about = f", as it stood after step {found.step}, {measured}" if found.step else ""
+    return found.step
 
 
 def _notes(found: Trained) -> tuple[str, ...]:

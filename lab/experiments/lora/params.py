@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from lab.events import ModelFacts
 from lab.experiments.base import Preset
@@ -25,13 +25,13 @@ from lab.experiments.lora.choices import (
     Targets,
     Task,
 )
-from lab.experiments.lora.places import FILES, PACKAGED, adapter_path, kept_names
+from lab.experiments.lora.places import FILES, MAX_NAME, PACKAGED, adapter_path, check_spelling, kept_names
 from lab.lora.regular import MAX_WEIGHT_BYTES, open_regular
 
 MAX_LINES_CHARACTERS = 60_000
 MAX_RANK = 64
-MAX_NAME = 40
-NAME_OR_NONE = r"^([A-Za-z0-9][A-Za-z0-9_-]*)?$"
+KeptName = Annotated[str, AfterValidator(check_spelling)]
+"""What something is kept under; "" for nothing."""
 _LEARNT = {"task": "train"}
 WRITING = ("compare", "train")
 """Tasks that can write the merged model."""
@@ -146,21 +146,19 @@ class LoraParams(PromptParams):
         le=64,
         json_schema_extra=shown("number", "compare", unit="examples", when=_LEARNT),
     )
-    save: str = Field(
+    save: KeptName = Field(
         "",
         title="Keep as",
         description="A name under which the trained adapter is written in PEFT's format, for `adapter`; empty: not.",
         max_length=MAX_NAME,
-        pattern=NAME_OR_NONE,
         json_schema_extra=shown("line", "compare", when=_LEARNT, **names("kept", "")),
     )
-    merged_out: str = Field(
+    merged_out: KeptName = Field(
         "",
         title="Write merged model as",
         description="A name under which the merged model is written on the machine that runs it, as a model of its own "
         "for other experiments; empty: not.",
         max_length=MAX_NAME,
-        pattern=NAME_OR_NONE,
         json_schema_extra=shown("line", "compare", when={"task": list(WRITING)}, **names("kept", "")),
     )
     factor: float = Field(

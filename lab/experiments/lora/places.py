@@ -13,7 +13,27 @@ MOST_MERGED = 16
 """Merged models that may lie here at one time: each is as large as its base."""
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 """Of an adapter in PEFT's format."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+MAX_NAME = 40
+"""Characters of a name to keep something under."""
+NAME_RULE = "letters, digits, - and _ only, a letter or a digit first; letters are A to Z and a to z"
+"""The characters of such a name, in words."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+def is_name(text: str) -> bool:
+    """Whether something can be kept under it."""
+    return len(text) <= MAX_NAME and _NAME.fullmatch(text) is not None
+
+
+def check_spelling(name: str) -> str:
+    """A name to keep something under, "" for none: a field validator.
+
+    Raises:
+        ValueError: with the characters that there may be.
+    """
+    if name and not _NAME.fullmatch(name):
+        raise ValueError(f"a name has {NAME_RULE}")
+    return name
 
 
 def kept_location() -> Path:
@@ -36,7 +56,7 @@ def kept_names() -> list[str]:
         found = [path.name for path in kept_location().iterdir() if (path / FILES[1]).is_file()]
     except OSError:
         return []
-    return sorted(name for name in found if _NAME.fullmatch(name))
+    return sorted(name for name in found if is_name(name))
 
 
 def merged_path(name: str) -> Path:
@@ -46,7 +66,7 @@ def merged_path(name: str) -> Path:
 
 def adapter_path(name: str) -> Path:
     """The folder that `name` stands for: one that was kept under it, else the path as it is written."""
-    if _NAME.fullmatch(name) and (kept_location() / name).is_dir():
+    if is_name(name) and (kept_location() / name).is_dir():
         return kept_location() / name
     path = Path(name)
     try:

@@ -61,17 +61,16 @@ def _fine_tuned(setup: Setup, whole: Whole, windows: list[list[int]]) -> Made[tu
     )
     run = Recovery(whole.shell, whole.masks(), pieces, split(cut(setup.texts.held_out), 256), settings)
     steps = run.steps()
-    ending, begun = Ending(setup.context), False
+    ending = Ending(setup.context)
     try:
         for step in steps:
             if step is None:
                 yield None
             else:
-                begun = step.step > 0
                 yield _step(step)
                 yield progress("fine-tuning", step.step, step.steps)
-            if ending.due(begun=begun):
-                break
+            if ending.due():
+                run.end()
     finally:
         steps.close()
         ending.going = False
