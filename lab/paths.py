@@ -9,6 +9,8 @@ from pathlib import Path
 from lab.errors import BadInput
 
 CACHE_VARIABLE = "LAB_CACHE_DIR"
+NO_ROOM = f"Free some space, or set {CACHE_VARIABLE} to a directory on another disk."
+"""What to do where the cache directory's disk is full."""
 
 
 def cache_location() -> Path:
@@ -61,13 +63,27 @@ def runs_dir() -> Path:
     return _usable(cache_location() / "runs")
 
 
+def notebooks_dir() -> Path:
+    """The folder of the notebooks that are the lab's pages.
+
+    Raises:
+        BadInput: it is not where this installation should have it.
+    """
+    package = Path(__file__).resolve().parents[1]
+    # An installed lab's own come first: beside it, in site-packages, "notebooks" may be anybody's.
+    for folder in (package / "widgets" / "notebooks", package / "notebooks"):
+        if folder.is_dir():
+            return folder
+    raise BadInput("The notebooks are not here.", remedy="Install the lab again, or run it from its repository.")
+
+
 def runtime_dir() -> Path:
     """Where a running lab leaves its address and token: readable by this user alone (mode 0700)."""
     path = _usable(cache_location() / "runtime")
     try:
         path.chmod(0o700)
     except OSError as error:
-        raise _not_writable(path, error) from None
+        raise not_writable(path, error) from None
     return path
 
 
@@ -83,13 +99,14 @@ def _usable(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _not_writable(path, error) from None
+        raise not_writable(path, error) from None
     if not os.access(path, os.W_OK | os.X_OK):
-        raise _not_writable(path, None)
+        raise not_writable(path, None)
     return path
 
 
-def _not_writable(path: Path, error: OSError | None) -> BadInput:
+def not_writable(path: Path, error: OSError | None) -> BadInput:
+    """The error for a directory of the cache that cannot be made, or in which nothing can be made."""
     reason = f" ({error.strerror})" if error is not None and error.strerror else ""
     return BadInput(
         f"The lab cannot write to its cache directory {path}{reason}.",

@@ -23,8 +23,20 @@ def require_disk(name: str, needed: int) -> None:
         ModelError: there is less space; both numbers are in the message.
         BadInput: the cache directory cannot be written.
     """
-    remedy = f"Free some space, or set {paths.CACHE_VARIABLE} to a directory on another disk."
-    _require(name, needed, paths.models_dir(), "in the cache directory while it is made", remedy)
+    _require(name, needed + ROOM_BYTES, paths.models_dir(), "in the cache directory while it is made", paths.NO_ROOM)
+
+
+def require_cache(name: str, needed: int, folder: Path) -> None:
+    """Refuse what will not fit into a folder of the cache directory.
+
+    Args:
+        name: of what is kept there, in words.
+        needed: bytes of all its files.
+
+    Raises:
+        ModelError: there is less space; both numbers and the folder are in the message.
+    """
+    _require(name, needed, folder, f"in {folder.name} of the lab's cache directory", paths.NO_ROOM)
 
 
 def require_room(out: Path, needed: int) -> None:
@@ -34,13 +46,13 @@ def require_room(out: Path, needed: int) -> None:
         ModelError: there is less space; both numbers are in the message.
     """
     place = out.absolute().parent
-    _require(out.name, needed, place, "there", "Free some space, or choose a directory on another disk.")
+    _require(out.name, needed + ROOM_BYTES, place, "there", "Free some space, or choose a directory on another disk.")
 
 
 def _require(name: str, needed: int, place: Path, where: str, remedy: str) -> None:
     free = shutil.disk_usage(place).free
-    if needed + ROOM_BYTES > free:
+    if needed > free:
         raise ModelError(
-            f"{name} needs about {(needed + ROOM_BYTES) / MIB:,.0f} MiB {where}, but {free / MIB:,.0f} MiB are free.",
+            f"{name} needs about {needed / MIB:,.0f} MiB {where}, but {free / MIB:,.0f} MiB are free.",
             remedy=remedy,
         )

@@ -16,6 +16,7 @@ from lab.experiments.lora.places import PACKAGED, adapter_path, kept_dir, kept_l
 from lab.lora.adapter import Adapter, effectless, misfit
 from lab.lora.packaged import packaged_adapter
 from lab.lora.peft_files import read_adapter, write_adapter
+from lab.models.cache_place import written_to_cache
 from lab.models.loading import LoadedModel
 
 
@@ -64,11 +65,12 @@ def write_kept(adapter: Adapter, name: str) -> Path:
     """Write an adapter under a name that `adapter` of the parameters takes.
 
     Raises:
-        BadInput: the name is taken.
-        ModelError: the disk refuses.
+        BadInput: the name is taken, or the folder cannot be made.
+        LabError: the disk refuses.
     """
     check_name(name)
-    return write_adapter(replace(adapter, name=name), kept_dir() / name)
+    with written_to_cache():
+        return write_adapter(replace(adapter, name=name), kept_dir() / name)
 
 
 def fits_or_why(adapter: Adapter, facts: ModelFacts) -> str:

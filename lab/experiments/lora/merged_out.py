@@ -20,6 +20,7 @@ from lab.lora.adapter import Adapter
 from lab.lora.merge import MergedShell
 from lab.lora.merged_files import writing_merged
 from lab.models.at_hand import trained_ids
+from lab.models.cache_place import written_to_cache
 from lab.models.grid import check_grid
 from lab.models.linear import out_in
 from lab.steps import relay
@@ -58,7 +59,7 @@ def write_merged(setup: Setup, merged: MergedShell, adapter: Adapter) -> Made[No
 
     Raises:
         BadInput: the name was taken meanwhile.
-        ModelError: the disk is full or fails; nothing of the model is left.
+        LabError: the disk is full or fails; nothing of the model is left.
     """
     name, facts = setup.params.merged_out, merged.merged
     if not name or facts is None:
@@ -72,7 +73,8 @@ def write_merged(setup: Setup, merged: MergedShell, adapter: Adapter) -> Made[No
     checked, was = yield from _changed(base)
     _, now = yield from _changed(after)
     out = paths.trained_dir() / name
-    size = yield from relay(writing_merged(out, setup.loaded, merged, adapter), shares("writing the merged model"))
+    with written_to_cache():
+        size = yield from relay(writing_merged(out, setup.loaded, merged, adapter), shares("writing the merged model"))
     yield MergedModel(
         model=str(out),
         name=name,

@@ -21,6 +21,7 @@ from lab.experiments.lora.merged import check_mistake
 from lab.experiments.lora.merged_out import check_merged_out
 from lab.experiments.lora.params import LoraParams
 from lab.experiments.lora.picture import check_kept_rank
+from lab.experiments.lora.room import check_places, check_room
 from lab.experiments.lora.setup import Setup
 from lab.experiments.lora.stages import stages_of
 from lab.experiments.lora.swap import swap
@@ -35,8 +36,8 @@ class LoraRunner:
         """Refuse what cannot be done with this model.
 
         Raises:
-            BadInput: lines that are no examples (the line is named), a name that is taken, chat without a template, a
-                mistake that nothing could show.
+            BadInput: lines that are no examples (the line is named), a name that is taken, a folder that cannot be
+                written to, chat without a template, a mistake that nothing could show.
             NotFound: no such adapter.
             ModelError: an adapter of another kind, damaged, or for another vocabulary.
         """
@@ -46,9 +47,12 @@ class LoraRunner:
         """Yield the run's events; the outcome holds the base's words.
 
         Raises:
-            BadInput, NotFound, ModelError: see `prepare`; or an adapter that does not fit the model's modules.
+            BadInput, NotFound, ModelError: see `prepare`; or an adapter that does not fit the model's modules, or a
+                disk too full for what is to be kept.
+            LabError: what was to be kept could not be written.
         """
         _check(context.model.facts, params)
+        check_room(context.model.model, params)
         return (yield from numbered(_TASKS[params.task](Setup(context, params)), stages_of(params)))
 
     def inspect(self, context: RunContext | None, facts: ModelFacts, name: str, params: Any) -> dict[str, Any]:
@@ -73,6 +77,8 @@ def _check(facts: ModelFacts, params: LoraParams) -> None:
         settings_of(params)
         if params.save:
             check_name(params.save)
+    check_places(params)
+    if params.task == "train":
         return
     for name in (params.adapter, params.second) if params.task == "swap" else (params.adapter,):
         if not name:
