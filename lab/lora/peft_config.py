@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lab.errors import BadInput, ModelError, shown
-from lab.lora.adapter import Adapter, LoraConfig
+from lab.lora.adapter import MAX_RANK, Adapter, LoraConfig
 from lab.lora.regular import read_regular
 
 CONFIG = "adapter_config.json"
@@ -106,12 +106,12 @@ def read_peft_config(directory: Path) -> PeftConfig:
     Raises:
         ModelError: it is missing, too large, broken, or of another kind than plain LoRA; the kind is named.
     """
-    name, path = directory.name or "the root directory", directory / CONFIG
+    name, path = folder_in_words(directory), directory / CONFIG
     try:
         text = read_regular(path, MAX_CONFIG_BYTES)
         if text is None:
             raise ModelError(f"The {CONFIG} of {name} has more than {MAX_CONFIG_BYTES >> 20} MiB.", remedy=_AGAIN)
-        raw: Any = json.loads(text.decode("utf-8"))
+        raw: Any = json.loads(text.decode("utf-8-sig"))  # some editors put a byte order mark before it
     except FileNotFoundError:
         raise ModelError(
             f"{name} is no adapter: it holds no {CONFIG}.", remedy="Point to a directory that peft or the lab wrote."
@@ -125,6 +125,11 @@ def read_peft_config(directory: Path) -> PeftConfig:
         return _config(raw)
     except BadInput as error:
         raise ModelError(f"The {CONFIG} of {name}: {error.message}", remedy=error.remedy or _AGAIN) from None
+
+
+def folder_in_words(directory: Path) -> str:
+    """A directory's name for a message."""
+    return shown(directory.name) if directory.name else "the root directory"
 
 
 def peft_config(adapter: Adapter) -> dict[str, Any]:
@@ -204,14 +209,22 @@ def _config(raw: dict[str, Any]) -> PeftConfig:
             raise BadInput(f"{key} is {shown(value)}, neither true nor false.")
     if base is not None and not isinstance(base, str):
         raise BadInput(f"base_model_name_or_path is {shown(base)}, no text.")
+    _refuse_point("r", rank)
     LoraConfig(rank, alpha, targets or ("any",), rslora)
     ranks = _patterns("rank_pattern", raw.get("rank_pattern"))
     alphas = _patterns("alpha_pattern", raw.get("alpha_pattern"))
-    for value in ranks.values():
+    for module, value in ranks.items():
+        _refuse_point(f"rank_pattern of {shown(module)}", value)
         LoraConfig(value, 1, ("any",))
     for value in alphas.values():
         LoraConfig(1, value, ("any",))
     return PeftConfig(rank, float(alpha), rslora, targets, ranks, alphas, (base or "")[:200], transposed)
+
+
+def _refuse_point(key: str, value: Any) -> None:
+    """A whole number that is written with a point."""
+    if isinstance(value, float) and value.is_integer() and 1 <= value <= MAX_RANK:
+        raise BadInput(f"{key} is {value}; a rank has no point.", remedy=f"Write {value:.0f} in its place.")
 
 
 def _targets(value: Any) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from lab.errors import BadInput, ModelError, shown
 from lab.lora.adapter import MAX_RANK, Adapter, BaseFacts, Factors, LoraConfig, not_finite
 from lab.lora.attach import MAX_FACTOR
-from lab.lora.peft_config import CONFIG, MAX_TARGETS, PeftConfig, peft_config, read_peft_config
+from lab.lora.peft_config import CONFIG, MAX_TARGETS, PeftConfig, folder_in_words, peft_config, read_peft_config
 from lab.lora.regular import MAX_WEIGHT_BYTES
 from lab.models.atomic import check_out, filled_directory
 from lab.models.weights import StoredTensor, read_header
@@ -58,7 +58,7 @@ def read_adapter(directory: Path, *, name: str = "") -> Adapter:
             belong together.
     """
     config = read_peft_config(directory)
-    label = directory.name or "the root directory"
+    label = folder_in_words(directory)
     file = directory / WEIGHTS
     if not file.is_file():
         raise _no_weights(directory, label)
@@ -80,7 +80,7 @@ def read_adapter(directory: Path, *, name: str = "") -> Adapter:
     shapes = {module: (b.shape[0], a.shape[1]) for module, (a, b) in tensors.items()}
     targets = told["targets"] or config.targets or tuple(dict.fromkeys(m.rpartition(".")[2] for m in tensors))
     adapter = Adapter(
-        name=name or told["name"] or label,
+        name=name or told["name"] or _name_of(directory),
         config=LoraConfig(config.rank, config.alpha, targets, config.rslora),
         tensors=tensors,
         base=BaseFacts(config.model_id, shapes, told["vocabulary"], told["weight_hash"], config.transposed),
@@ -124,6 +124,12 @@ def write_adapter(adapter: Adapter, out: Path, *, card: str = "") -> Path:
     with filled_directory(out, wait=False) as partial:
         build(partial)
     return out
+
+
+def _name_of(directory: Path) -> str:
+    """For lists: the directory's name, what cannot be printed escaped."""
+    name = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in directory.name)
+    return name or "the root directory"
 
 
 Pairs = dict[str, tuple[StoredTensor, StoredTensor]]
@@ -221,7 +227,7 @@ def _no_weights(directory: Path, label: str) -> ModelError:
     pickles = sorted(path.name for kind in kinds for path in directory.glob(kind))
     if pickles:
         return ModelError(
-            f"{label} holds its weights only as pickle ({pickles[0][:100]}), which can run code when opened; "
+            f"{label} holds its weights only as pickle ({shown(pickles[0], 100)}), which can run code when opened; "
             "the lab reads safetensors only.",
             remedy="Save it again with peft: save_pretrained writes safetensors.",
         )

@@ -139,6 +139,9 @@ KINDS = {
     "the target 'v_proj'": {"target_modules": ["q_proj", "v_proj"]},
     "config says rank 8": {"r": 8},
     "and its config says rank 3": {"rank_pattern": {"q_proj": 3}},
+    r"r is 1\.0; a rank has no point": {"r": 1.0},
+    r"rank_pattern of 'q_proj' is 3\.0": {"rank_pattern": {"q_proj": 3.0}},
+    r"rank 1e\+300": {"r": 1e300},
 }
 WORDS = {"no type": "None, no plain LoRA", "rank 99999": "99999", "rank_pattern": "rank_pattern is", "rank 0": "rank 0"}
 
@@ -249,7 +252,7 @@ def test_a_file_cut_anywhere_is_refused(tiny: Tiny, tmp_path: Path) -> None:
 def test_pickle_is_refused_by_name(tiny: Tiny, tmp_path: Path) -> None:
     out = written(tiny, tmp_path / "a")
     (out / WEIGHTS).rename(out / "adapter_model.bin")
-    with pytest.raises(ModelError, match=r"only as pickle \(adapter_model\.bin\)"):
+    with pytest.raises(ModelError, match=r"only as pickle \('adapter_model\.bin'\)"):
         read_adapter(out)
     (out / "adapter_model.bin").unlink()
     with pytest.raises(ModelError, match=f"holds no {WEIGHTS}"):
@@ -270,6 +273,38 @@ def test_broken_configs_are_refused(tiny: Tiny, tmp_path: Path, raw: bytes, word
     (out / CONFIG).write_bytes(raw)
     with pytest.raises(ModelError, match=word.replace("no object", "not an object")):
         read_adapter(out)
+
+
+def test_a_byte_order_mark_is_read_over(tiny: Tiny, tmp_path: Path) -> None:
+    out = written(tiny, tmp_path / "a")
+    wanted = read_adapter(out).config
+    (out / CONFIG).write_bytes(b"\xef\xbb\xbf" + (out / CONFIG).read_bytes())
+    assert read_adapter(out).config == wanted
+
+
+def test_a_rank_with_a_point_is_told_what_to_write(tiny: Tiny, tmp_path: Path) -> None:
+    out = settings(written(tiny, tmp_path / "a"), r=4.0)
+    with pytest.raises(ModelError, match=r"r is 4\.0") as told:
+        read_adapter(out)
+    assert told.value.remedy == "Write 4 in its place."
+    assert read_adapter(settings(out, r=4)).config.rank == 4
+
+
+def test_a_folder_s_name_cannot_drive_a_terminal(tiny: Tiny, tmp_path: Path) -> None:
+    out = written(tiny, tmp_path / "a\x1b[31m\r\u202eb")
+    held = load_file(out / WEIGHTS)
+    save_file(held, str(out / WEIGHTS), metadata={"format": "pt"})
+    assert read_adapter(out).name == "a\\x1b[31m\\r\\u202eb"
+    for change in ({"peft_type": "IA3"}, {"r": 0}, {"r": 8}, {"use_dora": True}):
+        with pytest.raises(ModelError) as told:
+            read_adapter(settings(out, **{"peft_type": "LORA", "r": 4, "use_dora": False, **change}))
+        assert "x1b[31m" in told.value.message
+        assert told.value.message.isprintable()
+    (out / WEIGHTS).rename(out / "\x1b.bin")
+    settings(out, r=4, use_dora=False)
+    with pytest.raises(ModelError, match="only as pickle") as told:
+        read_adapter(out)
+    assert told.value.message.isprintable()
 
 
 def test_a_large_or_a_missing_config_is_refused(tiny: Tiny, tmp_path: Path) -> None:
