@@ -88,6 +88,7 @@ class Dashboard(ipw.VBox):
         parts.export.on_export(self._exported)
         parts.error.on_dismiss(self.session.dismiss)
         parts.heartbeat.on_shown(self._resend)
+        parts.compare.attach(self.session, self.pump.lock, self.pump.touch)
 
     # the backend
 

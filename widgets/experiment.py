@@ -14,6 +14,7 @@ import ipywidgets as ipw
 
 from lab.errors import NotFound
 from lab.events import Event, ModelFacts
+from widgets.run_state import RunState
 
 Row = Sequence[Any]
 
@@ -74,6 +75,10 @@ class ExperimentViews(Protocol):
     """The pictures of one experiment. `fold` and `render` are called with the lock held."""
 
     widget: ipw.Widget
+
+    @property
+    def state(self) -> RunState:
+        """The run on screen so far."""
 
     def reset(self) -> None:
         """Forget the run: a new one begins."""

@@ -36,6 +36,7 @@ class PageDrawing:
         self._views.render(live=live)
         self._draw_controls(started)
         step = self._draw_player(live=live)
+        self._parts.compare.render(self._views.state, live=live)
         self._draw_foot(started, step)
         self.draw_trouble()
         self._parts.lesson.show(self._views.lesson(self._state.facts or (started.facts if started else None)))

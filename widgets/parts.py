@@ -7,6 +7,7 @@ from typing import Any
 import ipywidgets as ipw
 
 from lab.experiments.base import Experiment
+from widgets.comparison.section import CompareSection
 from widgets.controls import Controls
 from widgets.error_panel import ErrorPanel
 from widgets.export import ExportMenu
@@ -43,6 +44,7 @@ class Parts:
         self.heartbeat = Heartbeat()
         self.player = Player()
         self.proof = ProofLine()
+        self.compare = CompareSection(experiment.name)
         self.card = RunCardButton()
         self.link = LinkButton(follow=True)
         self.export = ExportMenu(prefix=experiment.name)
@@ -56,7 +58,7 @@ class Parts:
         title = Words(("h1", self._experiment.title), ("p", self._experiment.summary), css_class="lab-title")
         controls = _box("lab-controls", self.controls, self.runner, self.further_controls)
         foot = _box("lab-foot", self.proof, self.card, self.link, self.export)
-        picture = _box("lab-picture", self.error, _box("lab-player-row", self.player), views, foot)
+        picture = _box("lab-picture", self.error, _box("lab-player-row", self.player), views, self.compare.widget, foot)
         return [BokehLoader(), header, title, _box("lab-main", controls, picture, _box("lab-side", self.lesson))]
 
 

@@ -86,9 +86,8 @@ def _prefill(state: KVCacheState) -> dict[str, Any]:
 
 
 def _decode(state: KVCacheState, upto: int) -> dict[str, Any]:
-    times = sorted(t.ms for t in state.tokens[: upto + 1] if t.phase == "decode")
-    if not times:
+    times, median = state.decode_times(upto), state.decode_ms(upto)
+    if median is None:
         return _figure("decode", None, "ms a decode step", MEASURED, "")
-    median = times[len(times) // 2]
     note = f"median of {len(times)}, from {times[0]:.0f} to {times[-1]:.0f} ms; {1000 / median:.1f} tokens/s"
     return _figure("decode", f"{median:.0f}", "ms a decode step", MEASURED, note)

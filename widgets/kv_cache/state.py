@@ -84,6 +84,15 @@ class KVCacheState(RunState):
         without_ms = median(self.uncached[i].ms for i in both)
         return Speedup(both[-1], len(both), with_ms, without_ms) if with_ms > 0 else None
 
+    def decode_times(self, upto: int) -> list[float]:
+        """Milliseconds of the decode steps up to new token `upto`, the shortest first."""
+        return sorted(t.ms for t in self.tokens[: upto + 1] if t.phase == "decode")
+
+    def decode_ms(self, upto: int) -> float | None:
+        """Their median, the upper one of two; None before the first."""
+        times = self.decode_times(upto)
+        return times[len(times) // 2] if times else None
+
     def prefill_ms(self) -> float:
         """The whole prefill, milliseconds."""
         return sum(chunk.ms for chunk in self.chunks)
