@@ -141,23 +141,13 @@ class EventStream(Response):
                     await task
 
     async def _write(self, send: Send) -> None:
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            loop.call_soon_threadsafe(news.set)
-
-        self._events.wake = wake
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        while not self._events.finished:
-            news.clear()
-            batch = self._events.take()
-            for start in range(0, len(batch), MAX_CHUNK_EVENTS):
-                lines = "".join(encode_line(event) for event in batch[start : start + MAX_CHUNK_EVENTS])
-                await send({"type": "http.response.body", "body": lines.encode(), "more_body": True})
-            if not batch:
-                try:
-                    await asyncio.wait_for(news.wait(), self._heartbeat_s)
-                except TimeoutError:
+        async with contextlib.aclosing(self._events.batches(self._heartbeat_s)) as batches:
+            async for batch in batches:
+                for start in range(0, len(batch), MAX_CHUNK_EVENTS):
+                    lines = "".join(encode_line(event) for event in batch[start : start + MAX_CHUNK_EVENTS])
+                    await send({"type": "http.response.body", "body": lines.encode(), "more_body": True})
+                if not batch:
                     await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

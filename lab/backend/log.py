@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
 from lab.events import Event, Proof, RunCancelled, is_final
 
@@ -60,10 +61,9 @@ class RunLog:
             self._events.append(event)
             self._ended = is_final(event)
             self._changed.notify_all()
-            wakes = [reader.wake for reader in self._readers if reader.wake is not None]
-        for wake in wakes:
-            with contextlib.suppress(RuntimeError):  # the reader's event loop has closed: it is going away
-                wake()
+            readers = list(self._readers)
+        for reader in readers:
+            reader._wake()
 
     def subscribe(self) -> Subscription:
         """A new reader, at the first event."""
@@ -86,11 +86,8 @@ class RunLog:
 class Subscription:
     """One reader of a run; implements `RunStream`.
 
-    Closing it before the end gives the run up, unless others read it too. An iteration that is under way in
-    another thread then ends with `RunCancelled`.
-
-    Attributes:
-        wake: called from the worker's thread after each event, for readers that do not block.
+    Closing it before the end gives the run up, unless others read it too. An iteration that is under way, in
+    another thread or in an event loop, then ends with `RunCancelled`.
     """
 
     def __init__(self, log: RunLog) -> None:
@@ -98,19 +95,15 @@ class Subscription:
         self._next = 0
         self._closed = False
         self._told_end = False
-        self.wake: Callable[[], None] | None = None
+        self._news: Callable[[], None] | None = None
 
     @property
     def run_id(self) -> str:
         """Names the run for `inspect`."""
         return self._log.run_id
 
-    def take(self) -> list[Event]:
-        """What came since the last call; never blocks. After `close` a last `RunCancelled`."""
-        with self._log._changed:
-            return self._take()
-
     def _take(self) -> list[Event]:
+        """What came since the last call, under the log's lock. After `close` a last `RunCancelled`."""
         if self._told_end:
             return []
         events = self._log._events[self._next :]
@@ -119,11 +112,6 @@ class Subscription:
             events = [*events, RunCancelled(reason=stop_reason(self._log._events))]
         self._told_end = any(is_final(event) for event in events)
         return events
-
-    @property
-    def finished(self) -> bool:
-        """Whether `take` has handed out the final event."""
-        return self._told_end
 
     def __iter__(self) -> Iterator[Event]:
         while not self._told_end:
@@ -135,11 +123,44 @@ class Subscription:
             yield from events
         self.close()
 
+    async def batches(self, quiet_s: float | None = None) -> AsyncGenerator[list[Event], None]:
+        """The events for a reader in an event loop: as many at a time as there are, none lost, up to the final one.
+
+        Args:
+            quiet_s: seconds without an event after which an empty batch says so; None: never. The caller closes
+                the subscription; leaving the loop early closes nothing.
+        """
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        self._news = wake
+        while not self._told_end:
+            news.clear()  # before taking: what comes in between is heard
+            with self._log._changed:
+                batch = self._take()
+            if batch:
+                yield batch
+                continue
+            try:
+                await asyncio.wait_for(news.wait(), quiet_s)
+            except TimeoutError:
+                yield []
+
+    def _wake(self) -> None:
+        """Tell an event loop that there is something to take. Called from the worker's thread."""
+        news = self._news
+        if news is not None:
+            with contextlib.suppress(RuntimeError):  # the reader's event loop has closed: it is going away
+                news()
+
     def close(self) -> None:
         """Stop reading. May be called from any thread, more than once."""
         with self._log._changed:
             self._closed = True
             self._log._changed.notify_all()
+        self._wake()
         self._log._leave(self)
 
 

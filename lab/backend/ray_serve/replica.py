@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from ray import serve
 
 from lab.backend.local import LocalBackend
-from lab.backend.log import Subscription
 from lab.backend.protocol import InspectRequest, RunRequest
 from lab.backend.wire import decode_error, encode_error
 from lab.errors import LabError
@@ -48,8 +48,9 @@ class ModelReplica:
             return
         try:
             yield "started", self._id, events.run_id
-            async for lines in _lines(events):
-                yield lines
+            async with contextlib.aclosing(events.batches()) as batches:
+                async for batch in batches:
+                    yield "".join(encode_line(event) for event in batch)
         finally:
             events.close()
 
@@ -76,23 +77,6 @@ async def _told(call: Callable[[], Any]) -> tuple[str, Any]:
         return "answer", await asyncio.to_thread(call)
     except LabError as error:
         return "refused", refusal(error)
-
-
-async def _lines(events: Subscription) -> AsyncGenerator[str, None]:
-    """A run's events as lines, as many at a time as there are."""
-    loop, news = asyncio.get_running_loop(), asyncio.Event()
-
-    def wake() -> None:
-        loop.call_soon_threadsafe(news.set)
-
-    events.wake = wake
-    while not events.finished:
-        news.clear()
-        batch = events.take()
-        if batch:
-            yield "".join(encode_line(event) for event in batch)
-        else:
-            await news.wait()
 
 
 def refusal(error: LabError) -> Refusal:
