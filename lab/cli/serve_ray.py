@@ -60,7 +60,7 @@ def serve_on_ray(
             say(f"  export {BACKEND_URL}={url} {BACKEND_TOKEN}={token}")
         stop.wait()
     finally:
-        shut_down()
+        shut_down(joined=bool(join))
 
 
 def replica_range(text: str) -> tuple[int, int]:

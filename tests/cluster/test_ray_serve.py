@@ -2,72 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import importlib
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 from backend import toys
-from free_port import free_port
+from toy_cluster import TOKEN, Cluster, ask_for, toy_cluster
 
 from lab.backend.http import HttpBackend
+from lab.backend.limits import Limits
 from lab.backend.protocol import InspectRequest, RunRequest
-from lab.backend.ray_serve.cluster import ClusterSettings
+from lab.backend.ray_serve.cluster import ClusterSettings, scaling
 from lab.errors import BadInput, Busy, ModelError, NotFound
 from lab.events import Progress, RunCancelled, RunFailed, RunFinished, RunStarted
-from lab.settings import BACKEND_TOKEN
 
 pytestmark = pytest.mark.cluster
-TOKEN = "a-token-of-the-tests"
-
-
-@dataclass
-class Cluster:
-    url: str
-    closed: Path
-    pid: int
-
-    def replicas(self) -> list[psutil.Process]:
-        """Processes of the replicas of "toy": Ray names them after their deployment."""
-        children = psutil.Process(self.pid).children(recursive=True)
-        return [
-            one
-            for one in children
-            if "ServeReplica" in "".join(one.cmdline()) and "model-toy" in "".join(one.cmdline())
-        ]
-
-    def was_closed(self, label: str) -> bool:
-        return self.closed.exists() and label in self.closed.read_text().split()
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("cluster")
-    port = free_port()
-    environment = {**os.environ, BACKEND_TOKEN: TOKEN, "PYTHONPATH": str(Path(__file__).parent.parent)}
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(
-            [sys.executable, "-m", "cluster_server", str(port), str(folder / "closed")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=environment,
-        ) as process,
-    ):
-        assert process.stdin is not None
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        assert url, (folder / "log").read_text()[-2000:]
-        yield Cluster(url, folder / "closed", process.pid)
-        process.stdin.close()
-        process.wait(60)
+    with toy_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -75,10 +32,6 @@ def http(cluster: Cluster) -> Iterator[HttpBackend]:
     client = HttpBackend(cluster.url, TOKEN)
     yield client
     client.close()
-
-
-def ask_for(**params: object) -> RunRequest:
-    return RunRequest(experiment="count", model="toy", params=dict(params))
 
 
 def test_the_client_sees_what_one_process_gives(http: HttpBackend) -> None:
@@ -178,6 +131,22 @@ def test_what_is_no_cluster_is_refused_before_one_starts() -> None:
         ({"cpus": 0.0}, "0.0 CPUs"),
         ({"gpus": 1.5}, "1.5 GPUs"),
         ({"queued": 0}, "at least 1"),
+        ({"upscale_delay_s": -1.0}, "Scaling up after -1.0 s"),
+        ({"downscale_delay_s": float("inf")}, "Scaling down after inf s"),
     ):
         with pytest.raises(BadInput, match=words):
             ClusterSettings(**given)  # type: ignore[arg-type]
+
+
+def test_the_bounds_are_serve_s_and_a_fixed_number_needs_none() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Ray's own modules, at their import
+        importlib.import_module("ray.serve")
+    assert scaling(ClusterSettings(min_replicas=3, max_replicas=3)) == {"num_replicas": 3}
+    limits = Limits(active_runs=7)
+    (bounds,) = scaling(ClusterSettings(max_replicas=4, upscale_delay_s=60.0, limits=limits)).values()
+    assert (bounds.min_replicas, bounds.max_replicas, bounds.target_ongoing_requests) == (1, 4, 7)
+    assert (bounds.upscale_delay_s, bounds.downscale_delay_s) == (60.0, 300.0)
+    for delay in (0.0, 1.0, 10.0, 1000.0):  # no warning: what is measured spans several measurements
+        (bounds,) = scaling(ClusterSettings(max_replicas=2, upscale_delay_s=delay)).values()
+        assert bounds.metrics_interval_s < bounds.look_back_period_s <= max(30.0, delay)

@@ -6,17 +6,23 @@ Ray's own words: a deployment is one model's replicas; each replica is a process
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
+import threading
+import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import httpx
 
 from lab.backend.hosting import HostedSettings
 from lab.backend.limits import Limits
 from lab.backend.local import LocalBackend
 from lab.backend.protocol import DEFAULT_MODEL
-from lab.errors import BackendUnavailable, BadInput, shown
+from lab.errors import BackendUnavailable, BadInput, LabError, shown
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +31,9 @@ OBJECT_STORE = 128 * 1024 * 1024
 """Bytes for Ray's object store on this machine: events are small."""
 QUESTIONS = 16
 """Answers that a replica works on beside its runs."""
+DAY_S = 86_400.0
+OPEN_S = 30.0
+"""How long the door may take to answer once all replicas run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +45,8 @@ class ClusterSettings:
         min_replicas, max_replicas: of each model; between them Ray adds one where more runs are under way than
             `limits.active_runs` a replica.
         cpus, gpus: share of each replica; a GPU can be shared (0.5).
+        upscale_delay_s, downscale_delay_s: how long more, or fewer, replicas must have been enough before there are.
+            One that goes finishes its runs first.
         queued: requests that may wait for a replica of one model; beyond them 503.
         limits: of each replica.
         address: of the cluster to join ("auto": that of this machine); "" starts one here.
@@ -47,6 +58,8 @@ class ClusterSettings:
     models: tuple[str, ...] = (DEFAULT_MODEL,)
     min_replicas: int = 1
     max_replicas: int = 1
+    upscale_delay_s: float = 10.0
+    downscale_delay_s: float = 300.0
     cpus: float = 1.0
     gpus: float = 0.0
     queued: int = 32
@@ -61,6 +74,11 @@ class ClusterSettings:
                 f"{self.min_replicas} to {self.max_replicas} replicas are no range.",
                 remedy="Give 1 or more, the most not below the least.",
             )
+        for way, delay in (("up", self.upscale_delay_s), ("down", self.downscale_delay_s)):
+            if not (math.isfinite(delay) and 0 <= delay <= DAY_S):
+                raise BadInput(
+                    f"Scaling {way} after {shown(delay)} s cannot be had.", remedy=f"Give 0 to {DAY_S:,.0f} s."
+                )
         for name, share, least in (("CPUs", self.cpus, 0.0), ("GPUs", self.gpus, -1.0)):
             if not least < share <= 1024 or (share > 1 and share != int(share)) or share < 0:
                 raise BadInput(
@@ -105,22 +123,55 @@ def deploy(
         serve.run(
             _application(settings, token, hosting, make_backend), name=APP, route_prefix="/", logging_config=_quiet()
         )
+        _until_open(host, port)
+    except LabError:
+        shut_down(joined=bool(settings.address))
+        raise
     except Exception as error:  # Ray raises plain ones too
-        shut_down()
+        shut_down(joined=bool(settings.address))
         raise BackendUnavailable(
             f"The cluster did not start: {str(error).splitlines()[0][:300]}", remedy="See the logs of Ray."
         ) from error
     return f"http://{host}:{port}"
 
 
-def shut_down() -> None:
-    """Take the lab off the cluster, and end the cluster if it was started here."""
+def shut_down(*, joined: bool = False) -> None:
+    """Take the lab off the cluster, and end the cluster if it was started here.
+
+    Args:
+        joined: the cluster is another's: what else Serve has on it stays, and runs that go on there end by themselves.
+    """
     import ray
     from ray import serve
 
-    if ray.is_initialized():
-        serve.shutdown()
+    if not ray.is_initialized():
+        return
+    try:
+        if joined and set(serve.status().applications) - {APP}:
+            serve.delete(APP)
+        elif joined:
+            serve.shutdown()
+    except (RuntimeError, TimeoutError) as error:  # the cluster is gone, or a run takes its time
+        log.warning("the lab was not taken off the cluster: %s", error)
+    finally:
         ray.shutdown()
+
+
+def _until_open(host: str, port: int) -> None:
+    """Wait for the door. A cluster whose Serve runs already keeps the address that it has."""
+    reached = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 - to be asked, not bound
+    deadline = time.monotonic() + OPEN_S
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(f"http://{reached}:{port}/live", timeout=5, trust_env=False).status_code == httpx.codes.OK:
+                return
+        except httpx.HTTPError:
+            pass
+        threading.Event().wait(0.1)
+    raise BackendUnavailable(
+        f"Nothing answers at http://{host}:{port}.",
+        remedy="If Serve runs on this cluster already, it keeps its own port: name that one with --port.",
+    )
 
 
 def _join(ray: Any, settings: ClusterSettings) -> None:
@@ -147,7 +198,7 @@ def _application(
     make_backend: Callable[[], LocalBackend] | None,
 ) -> Any:
     from ray import serve
-    from ray.serve.config import AutoscalingConfig, RequestRouterConfig
+    from ray.serve.config import RequestRouterConfig
 
     from lab.backend.ray_serve.front import Front
     from lab.backend.ray_serve.replica import ModelReplica
@@ -156,15 +207,6 @@ def _application(
     limits = settings.limits
     make = make_backend or _maker(limits)
     threads = str(max(1, int(settings.cpus)))
-    scale: dict[str, Any] = {"num_replicas": settings.min_replicas}
-    if settings.max_replicas > settings.min_replicas:
-        scale = {
-            "autoscaling_config": AutoscalingConfig(
-                min_replicas=settings.min_replicas,
-                max_replicas=settings.max_replicas,
-                target_ongoing_requests=limits.active_runs,
-            )
-        }
     handles = tuple(
         serve.deployment(
             ModelReplica,
@@ -177,14 +219,51 @@ def _application(
                 "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads}},
             },
             request_router_config=RequestRouterConfig(request_router_class=HomeFirst),
-            **scale,
+            # A replica that is no longer needed finishes its runs; their own deadline ends them.
+            graceful_shutdown_timeout_s=limits.deadline_s,
+            **scaling(settings),
         ).bind(make, model)
         for model in settings.models
     )
+    # The front stands where the lab was started: a machine that dies elsewhere takes its own runs along, not all.
     front = serve.deployment(
-        serve.ingress()(Front), name="front", max_ongoing_requests=1024, ray_actor_options={"num_cpus": 0}
+        serve.ingress()(Front),
+        name="front",
+        max_ongoing_requests=1024,
+        ray_actor_options={"num_cpus": 0, "resources": {_this_node(): 0.001}},
     )
     return front.bind(settings.models, handles, token, limits, hosting)
+
+
+def scaling(settings: ClusterSettings) -> dict[str, Any]:
+    """How many replicas a deployment has, in Serve's words."""
+    if settings.max_replicas == settings.min_replicas:
+        return {"num_replicas": settings.min_replicas}
+    from ray.serve.config import AutoscalingConfig
+
+    # Measured often enough for the shorter delay. Serve calls this field deprecated and has no other for a deployment.
+    interval_s = min(10.0, max(0.1, min(settings.upscale_delay_s, settings.downscale_delay_s) / 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        bounds = AutoscalingConfig(
+            min_replicas=settings.min_replicas,
+            max_replicas=settings.max_replicas,
+            target_ongoing_requests=settings.limits.active_runs,
+            upscale_delay_s=settings.upscale_delay_s,
+            downscale_delay_s=settings.downscale_delay_s,
+            metrics_interval_s=interval_s,
+            look_back_period_s=3 * interval_s,
+        )
+    return {"autoscaling_config": bounds}
+
+
+def _this_node() -> str:
+    """The resource that every node of a cluster has for itself: of this process's node."""
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    (node,) = (node for node in ray.nodes() if node["NodeID"] == here)
+    return f"node:{node['NodeManagerAddress']}"
 
 
 def _maker(limits: Limits) -> Callable[[], LocalBackend]:
