@@ -11,20 +11,25 @@ from pathlib import Path
 
 from lab.errors import BY_CODE, LabError, Unavailable
 from lab.events import Recording
-from lab.settings import REPLAY
+from lab.settings import LANGUAGE, REPLAY
+from lab.strings import ENGLISH, known_language
 
 TIMEOUT_S = 180.0
 """The largest pages take a few seconds; a machine that is busy with other runs, many more."""
 
 
-def write_html(recording: Recording, out: Path, *, timeout_s: float = TIMEOUT_S) -> int:
+def write_html(recording: Recording, out: Path, *, language: str = ENGLISH, timeout_s: float = TIMEOUT_S) -> int:
     """Write the page of `recording` to `out`: its size, bytes. The file opens from disk without server or network.
 
+    Args:
+        language: of the page's title and lesson.
+
     Raises:
-        LabError: the page would be too large, or `out` cannot be written.
+        LabError: there is no such language, the page would be too large, or `out` cannot be written.
         Unavailable: it took longer than `timeout_s`, or the process was killed.
     """
     environment = {name: value for name, value in os.environ.items() if name not in (REPLAY, "QUERY_STRING")}
+    environment[LANGUAGE] = known_language(language)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "run.safetensors"
         recording.save(source)
@@ -53,9 +58,9 @@ def _error(told: str, code: int) -> LabError:
         return Unavailable(f"The page could not be made ({why}).", remedy="Run `lab doctor` in a terminal.")
 
 
-def read_html(recording: Recording) -> bytes:
+def read_html(recording: Recording, language: str = ENGLISH) -> bytes:
     """The same as bytes, for a page that hands it out."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run.html"
-        write_html(recording, out)
+        write_html(recording, out, language=language)
         return out.read_bytes()

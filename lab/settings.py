@@ -18,6 +18,9 @@ PAGE_TOKEN = "LAB_PAGE_TOKEN"  # noqa: S105 - the name of a variable, not a secr
 REPLAY = "LAB_REPLAY"
 """Environment variable: a recording that the page shows instead of a live run."""
 
+LANGUAGE = "LAB_LANGUAGE"
+"""Environment variable: the language of pages whose address asks for none, such as "de"; English if it is not set."""
+
 DEFAULT_PORT = 8866
 """Port of the page that `lab up` opens."""
 

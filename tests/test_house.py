@@ -17,6 +17,7 @@ LAYERS = (
     "lab.errors",
     "lab.paths",
     "lab.settings",
+    "lab.strings",
     "lab.events",
     "lab.models",
     "lab.techniques",

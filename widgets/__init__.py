@@ -5,6 +5,8 @@ Nothing here loads torch: models run behind `lab.backend`.
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["dashboard", "export_html", "front_page"]
 
 
+class _Package(ModuleType):
+    """Once `widgets/dashboard.py` is loaded, the import system would put that module in the function's place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def dashboard(experiment: str, **options: Any) -> Dashboard:
     """The page of `experiment`, for a notebook cell; options as for `widgets.dashboard.Dashboard`."""
     from widgets.dashboard import Dashboard
@@ -24,11 +37,15 @@ def dashboard(experiment: str, **options: Any) -> Dashboard:
     return Dashboard(experiment, **options)
 
 
-def front_page() -> FrontPage:
-    """The index of all pages, for a notebook cell."""
+def front_page(language: str | None = None) -> FrontPage:
+    """The index of all pages, for a notebook cell, in a language such as "de"; None is the lab's own.
+
+    Raises:
+        BadInput: there is no such language.
+    """
     from widgets.front.view import FrontPage
 
-    return FrontPage()
+    return FrontPage(language)
 
 
 def export_html(run: Dashboard | Recording | Path | str, out: Path | str) -> int:

@@ -25,6 +25,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "controls": ("fields",),
     "equations": ("picture", "dom_picture"),
     "front": ("front_page",),
+    "language_links": ("language",),
     "histogram_rows": ("picture", "dom_picture"),
     "mask_view": ("picture", "mask_draw"),
     "round_rows": ("picture", "dom_picture"),

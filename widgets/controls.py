@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from lab.strings import Strings, strings
 from widgets.view import Message, View, integer
 
 GROUPS = ("main", "sampling", "compare", "break")
@@ -22,6 +23,7 @@ class Controls(View):
         presets: `{"question": ..., "params": {...}}`, shown as chips below the first text.
         models: `{"id": ..., "label": ...}`; a choice is shown when there are two or more.
         groups: which of the schema's groups this form shows.
+        words: the language of the presets' questions; the form itself is in English.
     """
 
     module: ClassVar[str] = "controls"
@@ -34,6 +36,7 @@ class Controls(View):
         "groups": GROUPS,
         "disabled": False,
         "errors": {},
+        "words": {},
     }
 
     def __init__(
@@ -45,12 +48,21 @@ class Controls(View):
         models: Sequence[Mapping[str, str]] = (),
         model: str = "",
         groups: Sequence[str] = GROUPS,
+        words: Strings | None = None,
     ) -> None:
+        words = words or strings()
         self._others: list[Controls] = []
         self._hearers: list[Callable[[dict[str, Any]], None]] = []
         self.invalid: tuple[str, ...] = ()
+        said = {"lang": words.language, "questions": words("page.questions")}
         super().__init__(
-            schema=schema or {}, values=values or {}, presets=presets, models=models, model=model, groups=groups
+            schema=schema or {},
+            values=values or {},
+            presets=presets,
+            models=models,
+            model=model,
+            groups=groups,
+            words=said,
         )
         self._listen("values", self._take)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from lab.backend.protocol import Backend, RunRequest
 from lab.errors import LabError
 from lab.events import is_final
 from lab.experiments.registry import get_experiment
+from lab.strings import chosen_language, strings
 from widgets.asker import Asker
 from widgets.connection import Connection
 from widgets.experiment import Cursor, Desk, build_views
@@ -38,9 +40,12 @@ class Dashboard(ipw.VBox):
         backend: where to run; None joins a running `lab up`, else runs in this process.
         autorun: make a live run as soon as the backend answers.
         recording: shown first; None takes the packaged one.
+        language: of titles, lesson and questions, such as "de"; None takes what the page's address asks for, else
+            the lab's own (`LAB_LANGUAGE`), else English.
 
     Raises:
         NotFound: no such experiment.
+        BadInput: no such language; the error names those there are.
     """
 
     def __init__(
@@ -50,9 +55,12 @@ class Dashboard(ipw.VBox):
         backend: Backend | None = None,
         autorun: bool = True,
         recording: Path | None = None,
+        language: str | None = None,
     ) -> None:
         described = get_experiment(experiment)
+        words = strings(chosen_language(os.environ.get("QUERY_STRING", "")) if language is None else language)
         self.experiment = experiment
+        self.language = words.language
         self._described = described
         self._connection = Connection(backend)
         self._closed = False
@@ -63,9 +71,10 @@ class Dashboard(ipw.VBox):
         self._asker = Asker(experiment, self._connection.backend, self.session, self.pump.lock)
         self.cursor = Cursor()
         desk = Desk(self._ask, self.pump.touch, self.pump.lock, self.cursor, lambda: self._state.found, self.start)
+        desk.words = words
         desk.renew = self.renew
         self.views = build_views(experiment, desk)
-        self.parts = Parts(described, self._state.schema, self._state.params, self._state.model)
+        self.parts = Parts(described, self._state.schema, self._state.params, self._state.model, words)
         self._drawing = PageDrawing(self._state, self.session, self.cursor, self.parts, self.views)
         self._wire()
         super().__init__(self.parts.layout(self.views.widget))
@@ -79,6 +88,7 @@ class Dashboard(ipw.VBox):
         parts.controls.on_values(self._values_changed)
         parts.controls.on_preset(self._preset_chosen)
         parts.controls.on_model(self._model_chosen)
+        parts.lesson.on_try(self._preset_chosen)
         parts.runner.on_run(self.run)
         parts.runner.on_stop(self.stop)
         parts.player.on_step(self._stepped)
@@ -240,10 +250,11 @@ class Dashboard(ipw.VBox):
         with self.pump.lock:
             recording = self.session.recording()
             tables = self.views.tables()
+        language = self.language
 
         def make() -> None:
             try:
-                self.parts.export.deliver(*make_export(what, self.experiment, recording, tables))
+                self.parts.export.deliver(*make_export(what, self.experiment, recording, tables, language))
             except LabError as error:
                 self.parts.export.refuse("There is no file.")
                 self.session.fail(Trouble.of(error))

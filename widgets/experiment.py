@@ -14,6 +14,7 @@ import ipywidgets as ipw
 
 from lab.errors import NotFound
 from lab.events import Event, ModelFacts
+from lab.strings import Strings, strings
 from widgets.run_state import RunState
 
 Row = Sequence[Any]
@@ -60,6 +61,7 @@ class Desk:
         start: `start(params, model)`: run with these parameters, the others as they are, on the model of that id or,
             if it is "", on the chosen one. Call it without the lock. None where nothing can be started.
         renew: ask the backend again for models and choices: what was kept or written on its machine is among them then.
+        words: the texts of the page's language.
     """
 
     ask: Callable[..., None]
@@ -69,6 +71,7 @@ class Desk:
     models: Callable[[], Sequence[ModelFacts] | None] = lambda: None
     start: Callable[[Mapping[str, Any], str], None] | None = None
     renew: Callable[[], None] = lambda: None
+    words: Strings = field(default_factory=strings)
 
 
 class ExperimentViews(Protocol):

@@ -13,6 +13,7 @@ from typing import Any
 from lab.errors import BadInput, Unavailable
 from lab.events import Recording, encode_event
 from lab.exporting import read_html
+from lab.strings import ENGLISH
 from widgets.experiment import Table
 
 
@@ -29,9 +30,12 @@ def export_items(ended: bool) -> list[dict[str, Any]]:
 
 
 def make_export(
-    what: str, experiment: str, recording: Recording | None, tables: Sequence[Table]
+    what: str, experiment: str, recording: Recording | None, tables: Sequence[Table], language: str = ENGLISH
 ) -> tuple[str, bytes, str]:
     """A file's name, bytes and media type. The page ("html") takes seconds: call it in a thread.
+
+    Args:
+        language: of the page's title and lesson.
 
     Raises:
         Unavailable: the run has not ended.
@@ -46,7 +50,7 @@ def make_export(
     if recording is None:
         raise Unavailable("The run has not ended, so it has no file yet.", remedy="Stop it or wait for its end.")
     if what == "html":
-        return f"{experiment}.html", read_html(recording), "text/html"
+        return f"{experiment}.html", read_html(recording, language), "text/html"
     if what == "json":
         events = [encode_event(event) for event in recording.events]
         return f"{experiment}.json", json.dumps(events, indent=1, allow_nan=False).encode(), "application/json"

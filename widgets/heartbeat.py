@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from lab.strings import Strings, strings
 from widgets.view import Message, View, integer
 
 MODES = ("", "live", "recorded")
+WORDS = ("live", "recorded", "live_is", "recorded_is", "kernel_ended", "reload")
 
 
 class Heartbeat(View):
@@ -24,11 +26,16 @@ class Heartbeat(View):
         "model": "",
         "ended": "",
         "pace": {},
+        "lang": "",
+        "words": {},
     }
 
-    def __init__(self, *, ended: str = "", pace: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, words: Strings | None = None, *, ended: str = "", pace: Mapping[str, float] | None = None
+    ) -> None:
         self._shown: list[Callable[[], None]] = []
-        super().__init__(ended=ended, pace=pace or {})
+        words = words or strings()
+        super().__init__(ended=ended, pace=pace or {}, lang=words.language, words=words.of("page", *WORDS))
         self._listen("ping", self._answer)
 
     def show(self, *, mode: str, when: str = "", model: str = "") -> None:

@@ -20,12 +20,13 @@ from lab.backend.protocol import Backend, InspectRequest, RunRequest
 from lab.events import Event, Recording, RunFinished, RunStarted
 from lab.events.recording import Inspection, atomic_write
 from lab.experiments.registry import EXPERIMENTS
+from lab.strings import languages, strings
 from widgets.experiment import Desk, build_views
 from widgets.front.page import front_html
 from widgets.page_links import INDEX
 from widgets.poster import poster_html
+from widgets.stills import FOLDER, still_name
 
-FOLDER = Path(__file__).parent / "recordings"
 STILLS = "stills"
 _HISTOGRAM: dict[str, Any] = {
     "layer": 0,
@@ -80,12 +81,14 @@ def main() -> int:
 
 
 def draw_stills(folder: Path) -> None:
-    """Draw the poster of each recording in `folder`, and the index page from all of them."""
+    """Draw the poster of each recording in `folder`, and the index page from all of them, in every language."""
     files = {name: folder / f"{name}.safetensors" for name in EXPERIMENTS}
     recordings = {name: Recording.load(path) for name, path in files.items() if path.is_file()}
-    stills = {name: poster_html(name, recording) for name, recording in recordings.items()}
-    for name, html in {**stills, INDEX: front_html(recordings)}.items():
-        atomic_write(folder / f"{name}.html", html.encode("utf-8", "replace"))
+    for language in languages():
+        words = strings(language)
+        stills = {name: poster_html(name, recording, words) for name, recording in recordings.items()}
+        for name, html in {**stills, INDEX: front_html(recordings, words)}.items():
+            atomic_write(folder / still_name(name, language), html.encode("utf-8", "replace"))
 
 
 def _of_the_page(backend: Backend, experiment: str, events: list[Event]) -> list[tuple[str, dict[str, Any]]]:

@@ -11,29 +11,31 @@ from html import escape
 from importlib import import_module
 
 from lab.events import Recording
-from lab.experiments.registry import get_experiment
+from lab.strings import ENGLISH, Strings
 from widgets.page_links import page_links
 
 THUMBNAIL = (360, 200)
 """Width and height that a thumbnail is drawn for, pixels."""
 
 
-def poster_html(experiment: str, recording: Recording) -> str:
+def poster_html(experiment: str, recording: Recording, words: Strings) -> str:
     """The poster of one recording.
 
     Args:
         experiment: names the page's title, its question, and the module that draws the picture.
+        words: the page's language; the picture is in English.
     """
-    described = get_experiment(experiment)
     model = escape(recording.started.facts.name)
     picture: str = import_module(f"widgets.{experiment}.poster").body(recording)
+    title, summary = (escape(words(f"{experiment}.{part}")) for part in ("title", "summary"))
+    recorded = escape(words("page.recorded"))
     return f"""<div class="lab-page" data-poster>
-<div class="lab-header"><span class="lab-brand"><p>Inference Lab</p></span>{page_nav(experiment)}
-<span class="lab-poster-mode"><span class="lab-poster-badge">RECORDED</span> {model}</span></div>
-<div class="lab-title"><h1>{escape(described.title)}</h1><p>{escape(described.summary)}</p></div>
+<div class="lab-header"><span class="lab-brand"><p>Inference Lab</p></span>{page_nav(experiment, words)}
+<span class="lab-poster-mode"><span class="lab-poster-badge">{recorded}</span> {model}</span></div>
+<div class="lab-title"><h1>{title}</h1><p>{summary}</p></div>
 <div class="lab-main">
 <div class="lab-controls lab-poster-lines" aria-hidden="true"><span></span><span></span><span></span><span></span></div>
-<div class="lab-picture">
+<div class="lab-picture" lang="{ENGLISH}">
 {picture}
 </div>
 <div class="lab-side lab-poster-lines" aria-hidden="true"><span></span></div>
@@ -41,15 +43,15 @@ def poster_html(experiment: str, recording: Recording) -> str:
 """
 
 
-def page_nav(here: str) -> str:
-    """The links to all pages as HTML, the page `here` marked."""
+def page_nav(here: str, words: Strings) -> str:
+    """The links to all pages as HTML, the page `here` marked. The server adds the language to them."""
     links = "".join(
         f'<a aria-current="page">{escape(page["label"])}</a>'
         if page["here"]
         else f'<a href="{escape(page["href"])}">{escape(page["label"])}</a>'
-        for page in page_links(here)
+        for page in page_links(here, words)
     )
-    return f'<nav class="lab-pages" aria-label="Pages">{links}</nav>'
+    return f'<nav class="lab-pages" aria-label="{escape(words("page.pages"))}">{links}</nav>'
 
 
 def thumbnail_html(experiment: str, recording: Recording) -> str:

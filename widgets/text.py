@@ -14,13 +14,14 @@ class Words(View):
     Args:
         lines: (tag, text) pairs; tags are h1, h2, p or nav.
         css_class: where the page's CSS places it ("lab-title", "lab-heading", "lab-caption").
+        lang: the language of the lines, where it is not English.
     """
 
     module: ClassVar[str] = "words"
-    defaults: ClassVar[Mapping[str, Any]] = {"lines": [], "css_class": "", "legend": []}
+    defaults: ClassVar[Mapping[str, Any]] = {"lines": [], "css_class": "", "legend": [], "lang": ""}
 
-    def __init__(self, *lines: tuple[str, str], css_class: str) -> None:
-        super().__init__(lines=lines, css_class=css_class)
+    def __init__(self, *lines: tuple[str, str], css_class: str, lang: str = "") -> None:
+        super().__init__(lines=lines, css_class=css_class, lang=lang)
 
     def say(self, *lines: tuple[str, str]) -> None:
         """Replace the lines. The pump alone calls it once the page lives."""

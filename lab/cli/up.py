@@ -36,7 +36,8 @@ from lab.errors import BackendUnavailable, BadInput, ModelError
 from lab.events import Recording
 from lab.models.packaged import PACKAGES, is_present
 from lab.paths import runtime_dir
-from lab.settings import DEFAULT_PORT, PAGE_TOKEN, lock_path
+from lab.settings import DEFAULT_PORT, LANGUAGE, PAGE_TOKEN, lock_path
+from lab.strings import ENGLISH, default_language, known_language, languages
 
 READY_S = 120.0
 JOIN_S = 20.0
@@ -48,6 +49,7 @@ PORT_HELP = f"Port of the page; the first free one from {DEFAULT_PORT} if left o
 REMOTE_HELP = "Let other machines open the page; it is then hosted."
 HOSTED_HELP = "For visitors: a token, a fixed list of models, limits; see docs/hosting.md."
 MODEL_HELP = f"Model to load ahead: {DEFAULT_MODEL}, or a hosted lab's first one."
+LANGUAGE_HELP = f"Language of the pages ({', '.join(languages())}); LAB_LANGUAGE or English if left out."
 SETTINGS_HELP = "TOML file with the settings of a hosted lab; implies --hosted."
 
 
@@ -64,6 +66,7 @@ class UpOptions:
     recording: Path | None = None
     page: str = FIRST_PAGE
     hosting: HostedSettings | None = None
+    language: str = ENGLISH
 
 
 @in_words
@@ -76,6 +79,9 @@ def up(
     allow_remote: Annotated[bool, typer.Option("--allow-remote", help=REMOTE_HELP)] = False,
     hosted: Annotated[bool, typer.Option("--hosted", help=HOSTED_HELP)] = False,
     settings: Annotated[Path | None, typer.Option("--settings", help=SETTINGS_HELP)] = None,
+    language: Annotated[
+        str | None, typer.Option("--language", help=LANGUAGE_HELP, metavar="CODE", show_default=False)
+    ] = None,
 ) -> None:
     """Start the model process and the page, and open it."""
     hosting = hosted_settings(hosted or allow_remote, settings)
@@ -89,6 +95,7 @@ def up(
         threads=threads,
         allow_remote=allow_remote,
         hosting=hosting,
+        language=default_language() if language is None else known_language(language),
     )
     raise typer.Exit(run_up(options))
 
@@ -107,7 +114,7 @@ def hosted_settings(hosted: bool, path: Path | None) -> HostedSettings | None:
 def up_with_recording(recording: Path) -> int:
     """Show a recording in the page: `lab up` with LAB_REPLAY set for its kernels."""
     experiment = Recording.load(recording).started.card.experiment
-    return run_up(UpOptions(recording=recording.absolute(), page=experiment))
+    return run_up(UpOptions(recording=recording.absolute(), page=experiment, language=default_language()))
 
 
 def run_up(
@@ -176,6 +183,7 @@ def _run(
         stack.callback(process.stop)
         process.start()
         environment = page_environment(process.url, process.token, options.recording, hosting, page_token)
+        environment[LANGUAGE] = options.language
         base_url = hosting.base_url if hosting is not None else "/"
         website = PageServer(page(options.host, port, notebooks), environment, options.host, port, base_url)
         stack.callback(website.stop)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from lab.events import Event, ModelFacts
+from lab.strings import strings
 
 if TYPE_CHECKING:
     from lab.models.loading import LoadedModel
@@ -98,10 +99,28 @@ class ExperimentParams(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A set of parameters worth trying, put as a question."""
+    """A set of parameters worth trying, put as a question.
 
+    Attributes:
+        name: its key in the catalogue of texts (`NAME.presets` in `lab/strings`).
+    """
+
+    name: str
     question: str
     params: dict[str, Any]
+
+
+def presets(experiment: str, /, **params: dict[str, Any]) -> tuple[Preset, ...]:
+    """An experiment's presets by name, with their questions in English.
+
+    Raises:
+        KeyError: the catalogue has no question of that name.
+    """
+    question = strings()
+    return tuple(
+        Preset(name=name, question=question(f"{experiment}.presets.{name}"), params=values)
+        for name, values in params.items()
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from lab.experiments.quantization.params import PRESETS as QUANTIZATION_PRESETS
 from lab.experiments.quantization.params import QuantizationParams
 from lab.experiments.speculative.params import PRESETS as SPECULATIVE_PRESETS
 from lab.experiments.speculative.params import SpeculativeParams
+from lab.strings import strings
 
 _LATENT = ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM")
 """Models whose layers the formula does not know, but whose caches are keys and values all the same."""
@@ -66,15 +67,15 @@ def _load_lora() -> Runner:
     return make_runner()
 
 
+_words = strings()
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         Experiment(
             name="kv_cache",
-            label="KV cache",
-            title="What does remembering cost?",
-            summary="Keys and values of past tokens never change, so the model keeps them. Watch what that takes, in "
-            "bytes and in time.",
+            label=_words("kv_cache.label"),
+            title=_words("kv_cache.title"),
+            summary=_words("kv_cache.summary"),
             params=KVCacheParams,
             presets=KV_CACHE_PRESETS,
             supports=_caches,
@@ -82,10 +83,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name="beam_search",
-            label="Beam search",
-            title="What does keeping several texts find?",
-            summary="The likeliest text may begin with a less likely token. Watch every candidate that was kept, "
-            "finished or thrown away, and why.",
+            label=_words("beam_search.label"),
+            title=_words("beam_search.title"),
+            summary=_words("beam_search.summary"),
             params=BeamSearchParams,
             presets=BEAM_SEARCH_PRESETS,
             supports=_caches,
@@ -93,10 +93,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name="speculative",
-            label="Speculative decoding",
-            title="Can a guess save a read of the weights?",
-            summary="A cheap draft proposes tokens, the model checks several in one pass. Watch each one accepted or "
-            "rejected, and whether it pays here.",
+            label=_words("speculative.label"),
+            title=_words("speculative.title"),
+            summary=_words("speculative.summary"),
             params=SpeculativeParams,
             presets=SPECULATIVE_PRESETS,
             supports=_caches,
@@ -104,10 +103,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name="quantization",
-            label="Quantization",
-            title="What do fewer bits cost?",
-            summary="Weights become a few levels and scales. Watch what that does to a layer, to its output and to the "
-            "model's words, and what packed kernels really save.",
+            label=_words("quantization.label"),
+            title=_words("quantization.title"),
+            summary=_words("quantization.summary"),
             params=QuantizationParams,
             presets=QUANTIZATION_PRESETS,
             supports=_caches,
@@ -115,10 +113,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name="pruning",
-            label="Pruning",
-            title="Which weights can go?",
-            summary="Half of the weights become zero. Watch which each method keeps, what the layer, the model and its "
-            "words lose, and whether zeros save anything.",
+            label=_words("pruning.label"),
+            title=_words("pruning.title"),
+            summary=_words("pruning.summary"),
             params=PruningParams,
             presets=PRUNING_PRESETS,
             supports=_caches,
@@ -126,10 +123,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name="lora",
-            label="LoRA",
-            title="What can a small update change?",
-            summary="Two thin matrices beside each large one learn something new while the model stays as it is. Train "
-            "them, compare the words before and after, merge and swap.",
+            label=_words("lora.label"),
+            title=_words("lora.title"),
+            summary=_words("lora.summary"),
             params=LoraParams,
             presets=LORA_PRESETS,
             supports=_caches,

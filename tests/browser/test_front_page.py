@@ -17,8 +17,9 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from lab.events import Recording
 from lab.experiments.registry import EXPERIMENTS
+from lab.strings import strings
 from widgets.front.prediction import Prediction
-from widgets.make_recording import FOLDER
+from widgets.stills import FOLDER
 
 pytestmark = pytest.mark.browser
 
@@ -62,9 +63,9 @@ def ready(page: Page) -> None:
     expect(page.get_by_role("button", name="Switch between light and dark")).to_be_visible()
 
 
-def asked(name: str) -> Prediction:
+def asked(name: str, language: str = "en") -> Prediction:
     recording = Recording.load(FOLDER / f"{name}.safetensors")
-    found: Prediction = import_module(f"widgets.{name}.predict").prediction(recording)
+    found: Prediction = import_module(f"widgets.{name}.predict").prediction(recording, strings(language))
     return found
 
 

@@ -163,7 +163,7 @@ def test_a_page_whose_kernel_ended_says_so_and_is_inert_until_it_answers_again(o
     page.evaluate("window.alive = false; document.querySelector('.lab-page').style.contain = 'layout'")
     page.evaluate("document.body.style.height = '4000px'; scrollTo(0, 600)")
     alert = page.locator("#heartbeat").get_by_role("alert")
-    expect(alert).to_contain_text("The notebook's kernel ended. Reload the page to go on.")
+    expect(alert).to_contain_text("The notebook’s kernel ended. Reload the page to go on.")
     box = alert.bounding_box()
     assert box is not None
     assert 0 <= box["y"] < 40, "it is seen wherever the page stands"

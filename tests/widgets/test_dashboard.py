@@ -16,6 +16,7 @@ import pytest
 from lab.errors import NotFound
 from lab.events import Recording, RunStarted
 from lab.events.kv_cache import CacheLedger, TokenDecoded, UncachedToken
+from lab.strings import strings
 from widgets.dashboard import Dashboard
 from widgets.exporting import make_export
 from widgets.kv_cache.tables import ledger_table, race_table
@@ -321,7 +322,7 @@ def test_csv_cells_are_no_formulas() -> None:
 
 
 def test_the_poster_is_that_of_the_recording(recording: Recording) -> None:
-    drawn = poster_html("kv_cache", recording)
+    drawn = poster_html("kv_cache", recording, strings())
     assert (RECORDINGS / "kv_cache.html").read_text(encoding="utf-8") == drawn
     assert "2.59" in drawn
     assert re.findall(r'text-anchor="end"[^>]*>([\d.]+)<', drawn) == ["0", "0.5", "1", "1.5", "2", "2.5"]
@@ -330,7 +331,7 @@ def test_the_poster_is_that_of_the_recording(recording: Recording) -> None:
 def test_the_poster_escapes_the_model_s_words(recording: Recording) -> None:
     hostile = "<img src=x onerror=alert(1)>"
     events = [replace(e, text=hostile) if isinstance(e, TokenDecoded) else e for e in recording.events]
-    drawn = poster_html("kv_cache", Recording(tuple(events)))
+    drawn = poster_html("kv_cache", Recording(tuple(events)), strings())
     assert "<img" not in drawn
     assert "&lt;img" in drawn
 

@@ -23,6 +23,7 @@ from lab.events import Recording, RunCancelled, RunFailed
 from lab.events.kv_cache import TokenDecoded
 from lab.experiments.registry import EXPERIMENTS
 from lab.exporting import write_html
+from lab.strings import strings
 from widgets import export_html as export_from_notebook
 from widgets.dashboard import Dashboard
 from widgets.exported import html as exported
@@ -163,7 +164,7 @@ def rebuilt(rehearsal: Rehearsal, active: list[tuple[Slot, str]]) -> dict[int, A
 @pytest.mark.parametrize("name", ["kv_cache", "beam_search", "lora"])
 def test_what_the_file_shows_the_page_shows(name: str) -> None:
     """At options that the rehearsal did not choose for its trials."""
-    page = StillPage(Recording.load(RECORDINGS / f"{name}.safetensors"))
+    page = StillPage(Recording.load(RECORDINGS / f"{name}.safetensors"), strings())
     rehearsal = rehearse(page)
     first = page.snapshot()
     dice = random.Random(7)
@@ -180,7 +181,7 @@ def test_what_the_file_shows_the_page_shows(name: str) -> None:
 
 
 def test_pairs_that_stand_together_are_what_the_page_shows(kv: Recording) -> None:
-    page = StillPage(kv)
+    page = StillPage(kv, strings())
     rehearsal = rehearse(page)
     dice = random.Random(11)
     assert rehearsal.together
@@ -199,7 +200,7 @@ def test_pairs_that_stand_together_are_what_the_page_shows(kv: Recording) -> Non
 
 def test_slots_that_decide_the_same_do_not_stand_together(kv: Recording) -> None:
     """The mutation: layer and head of the attention picture make one question; one on top of the other is neither."""
-    page = StillPage(kv)
+    page = StillPage(kv, strings())
     rehearsal = rehearse(page)
     slots = {slot.offer.kind: i for i, slot in enumerate(rehearsal.slots)}
     pair = slots["values.layer"], slots["values.head"]
@@ -215,7 +216,7 @@ def test_slots_that_decide_the_same_do_not_stand_together(kv: Recording) -> None
 
 
 def test_packed_values_are_what_they_were(kv: Recording) -> None:
-    page = StillPage(kv)
+    page = StillPage(kv, strings())
     rehearsal = rehearse(page)
     saved = json.loads(exported.page_json(rehearsal, {}))
     heads = 0
@@ -245,7 +246,7 @@ def test_text_of_the_model_stays_text(kv: Recording) -> None:
 def test_without_the_escape_it_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation."""
     monkeypatch.setattr(exported, "in_script", lambda text: text)
-    document = exported.document("title", json.dumps([HOSTILE]), {"words"})
+    document = exported.document("title", json.dumps([HOSTILE]), {"words"}, strings())
     assert [tag for tag, _ in Page(document).found if tag == "img"]
 
 

@@ -23,6 +23,7 @@ from lab.events.quantization import LayerErrors
 from lab.events.speculative import SpeculativeFigures, SpeculativeRound
 from lab.events.words import WordToken
 from lab.experiments.registry import EXPERIMENTS
+from lab.strings import languages, strings
 from widgets import front_page
 from widgets.assets import read
 from widgets.front.card import card_html, cost_of
@@ -30,10 +31,12 @@ from widgets.front.page import front_html
 from widgets.front.path import PATH
 from widgets.front.prediction import Prediction, prediction_html
 from widgets.front.tree import tree_of
-from widgets.make_recording import FOLDER, draw_stills
+from widgets.make_recording import draw_stills
 from widgets.page_links import PageLinks, page_links
 from widgets.poster import poster_html, thumbnail_html
+from widgets.stills import FOLDER, still_name
 
+WORDS = strings()
 HOSTILE = "<img src=x onerror=alert(1)>"
 Change = Callable[[Any], Any]
 
@@ -44,7 +47,7 @@ def recordings() -> dict[str, Recording]:
 
 
 def ask(name: str, recording: Recording) -> Prediction | None:
-    found: Prediction | None = import_module(f"widgets.{name}.predict").prediction(recording)
+    found: Prediction | None = import_module(f"widgets.{name}.predict").prediction(recording, WORDS)
     return found
 
 
@@ -73,7 +76,7 @@ def test_the_packaged_stills_are_those_of_the_recordings(tmp_path: Path) -> None
         (tmp_path / path.name).symlink_to(path)
     draw_stills(tmp_path)
     names = {path.name for path in tmp_path.glob("*.html")}
-    assert names == {f"{name}.html" for name in (*EXPERIMENTS, "index")}
+    assert names == {still_name(name, code) for name in (*EXPERIMENTS, "index") for code in languages()}
     for name in names:
         assert (FOLDER / name).read_bytes() == (tmp_path / name).read_bytes(), f"{name}: make_recording stills"
 
@@ -82,7 +85,7 @@ def test_each_card_has_its_question_its_picture_its_link_and_what_the_run_took(
     recordings: dict[str, Recording],
 ) -> None:
     for name, recording in recordings.items():
-        card = card_html(EXPERIMENTS[name], recording)
+        card = card_html(EXPERIMENTS[name], recording, WORDS)
         end = recording.events[-1]
         assert isinstance(end, RunFinished)
         assert f'href="{name}.ipynb"' in card
@@ -98,28 +101,28 @@ def test_each_card_has_its_question_its_picture_its_link_and_what_the_run_took(
 def test_a_changed_run_changes_the_card(recordings: dict[str, Recording]) -> None:
     recording = recordings["kv_cache"]
     longer = changed(recording, RunFinished, lambda e: replace(e, compute_ms=2 * e.compute_ms, peak_bytes=3 * 2**30))
-    before, after = (text_of(card_html(EXPERIMENTS["kv_cache"], r)) for r in (recording, longer))
+    before, after = (text_of(card_html(EXPERIMENTS["kv_cache"], r, WORDS)) for r in (recording, longer))
     assert before != after
     assert "3.00 GiB peak" in after
     larger = changed(recording, RunStarted, lambda e: replace(e, facts=replace(e.facts, weight_bytes=7 * 2**30)))
-    assert "7.00 GiB weights" in text_of(card_html(EXPERIMENTS["kv_cache"], larger))
+    assert "7.00 GiB weights" in text_of(card_html(EXPERIMENTS["kv_cache"], larger, WORDS))
 
 
 def test_a_card_without_a_finished_run_names_no_figure(recordings: dict[str, Recording]) -> None:
     stopped = Recording((*recordings["lora"].events[:-1], RunCancelled()))
     assert cost_of(stopped) is None
     for recording in (stopped, None):
-        card = card_html(EXPERIMENTS["lora"], recording)
+        card = card_html(EXPERIMENTS["lora"], recording, WORDS)
         assert "a run" not in text_of(card)
         assert EXPERIMENTS["lora"].title in text_of(card)
-    assert text_of(front_html({})).count("min") >= len(PATH)
+    assert text_of(front_html({}, WORDS)).count("min") >= len(PATH)
 
 
 def test_thumbnails_are_smaller_than_posters_and_follow_the_run(recordings: dict[str, Recording]) -> None:
     for name, recording in recordings.items():
         small = thumbnail_html(name, recording)
         assert "<svg" in small
-        assert len(small) < len(poster_html(name, recording))
+        assert len(small) < len(poster_html(name, recording, WORDS))
     half = tuple(e for e in recordings["kv_cache"].events if not isinstance(e, CacheLedger) or e.cache_length < 40)
     assert "at 39 tokens" in thumbnail_html("kv_cache", Recording(half))
     assert "at 59 tokens" in thumbnail_html("kv_cache", recordings["kv_cache"])
@@ -143,7 +146,7 @@ def test_thumbnails_and_questions_escape_the_model_s_words(recordings: dict[str,
     words = changed(recordings["lora"], WordToken, lambda e: replace(e, text=HOSTILE))
     beam = changed(recordings["beam_search"], PathFollowed, lambda e: replace(e, texts=(HOSTILE, *e.texts[1:])))
     beam = changed(beam, BeamStep, lambda e: replace(e, nodes=tuple(replace(n, text=HOSTILE) for n in e.nodes)))
-    page = front_html({**recordings, "speculative": spec, "lora": words, "beam_search": beam})
+    page = front_html({**recordings, "speculative": spec, "lora": words, "beam_search": beam}, WORDS)
     assert "<img" not in page
     assert page.count("&lt;img") >= 4
 
@@ -151,7 +154,7 @@ def test_thumbnails_and_questions_escape_the_model_s_words(recordings: dict[str,
 def test_the_path_leads_through_all_experiments_in_about_an_hour(recordings: dict[str, Recording]) -> None:
     assert sorted(s.experiment for s in PATH) == sorted(EXPERIMENTS)
     assert 50 <= sum(s.minutes for s in PATH) <= 70
-    page = front_html(recordings)
+    page = front_html(recordings, WORDS)
     for station in PATH:
         assert f'data-ask="{station.experiment}"' in page
         assert text_of(asked(station.experiment, recordings[station.experiment]).why) in text_of(page)
@@ -177,7 +180,7 @@ def test_the_first_token_s_place_is_that_of_its_node(recordings: dict[str, Recor
     first_step = next(e for e in recording.events if isinstance(e, BeamStep))
     node = next(n for n in first_step.nodes if n.token_id == result.token_ids[0][0])
     told = asked("beam_search", recording)
-    assert told.options[told.answer].startswith(f"{node.rank + 1}")
+    assert told.options[told.answer] == f"place {node.rank + 1}"
     assert node.rank > 0  # else the question would teach nothing
     reranked = changed(
         recording,
@@ -185,7 +188,7 @@ def test_the_first_token_s_place_is_that_of_its_node(recordings: dict[str, Recor
         lambda e: replace(e, nodes=tuple(replace(n, rank=0) if n.id == node.id else n for n in e.nodes)),
     )
     other = asked("beam_search", reranked)
-    assert other.options[other.answer] == "1st place"
+    assert other.options[other.answer] == "place 1"
 
 
 @pytest.mark.parametrize(("measured", "answer"), [(1.4, "faster"), (1.02, "about the same"), (0.6, "slower")])
@@ -251,7 +254,7 @@ NEEDED: dict[str, tuple[type[Event], ...]] = {
 def test_a_run_that_holds_no_answer_asks_no_question(name: str, recordings: dict[str, Recording]) -> None:
     bare = without(recordings[name], *NEEDED[name])
     assert ask(name, bare) is None
-    assert f'data-ask="{name}"' not in front_html({**recordings, name: bare})
+    assert f'data-ask="{name}"' not in front_html({**recordings, name: bare}, WORDS)
 
 
 GOOD: dict[str, Any] = {"text": "?", "figure": "1", "why": "because", "badge": "MEASURED"}
@@ -276,16 +279,16 @@ def test_a_question_that_cannot_be_answered_is_refused(wrong: dict[str, Any]) ->
 
 
 def test_one_option_alone_is_marked_as_right() -> None:
-    markup = prediction_html("x", Prediction(**GOOD, options=("a", "b", "c"), answer=1))
+    markup = prediction_html("x", Prediction(**GOOD, options=("a", "b", "c"), answer=1), WORDS)
     assert re.findall(r"<button[^>]*data-right>([^<]*)<", markup) == ["b"]
     assert markup.count("<button") == 3
 
 
 def test_every_page_links_to_the_index_and_the_index_to_every_page(recordings: dict[str, Recording]) -> None:
-    assert page_links("lora")[0] == {"label": "Overview", "href": "index.ipynb", "here": False}
-    assert [p["href"] for p in PageLinks("lora").state["pages"]] == [p["href"] for p in page_links("lora")]
-    assert 'href="index.ipynb"' in poster_html("lora", recordings["lora"])
-    index = front_html(recordings)
+    assert page_links("lora", WORDS)[0] == {"label": "Overview", "href": "index.ipynb", "here": False}
+    assert [p["href"] for p in PageLinks("lora").state["pages"]] == [p["href"] for p in page_links("lora", WORDS)]
+    assert 'href="index.ipynb"' in poster_html("lora", recordings["lora"], WORDS)
+    index = front_html(recordings, WORDS)
     assert 'href="index.ipynb"' not in index
     assert '<a aria-current="page">Overview</a>' in index
     for name in EXPERIMENTS:
@@ -322,6 +325,6 @@ def test_what_the_prompt_says_is_no_part_of_the_index_s_own_words(recordings: di
         RunStarted,
         lambda e: replace(e, facts=sample_facts(), card=replace(e.card, params={**e.card.params, "prompt": "Else"})),
     )
-    page = text_of(front_html({**recordings, "beam_search": other}))
+    page = text_of(front_html({**recordings, "beam_search": other}, WORDS))
     assert "After “Else”" in page
     assert sample_facts().name in page

@@ -378,9 +378,8 @@ def test_the_lesson_has_the_worked_example_from_the_code() -> None:
     ]
     assert "0.7 of all" in lesson["By hand"]["paragraphs"][0]
     assert "(0, 0.667, 0.333)" in lesson["By hand"]["paragraphs"][0]
-    assert {"This is not", "References"} <= set(lesson)
     shown._example = {**EXAMPLE, "kept": [0.1, 0.3, 0.2]}
     changed = {s["title"]: s for s in shown.lesson(facts)}
     assert changed["By hand"]["table"]["rows"][0][4] == "0.1", "the figures are the answer's, not the lesson's own"
     shown._example = None
-    assert "By hand" not in {s["title"] for s in shown.lesson(facts)}
+    assert [s["title"] for s in shown.lesson(facts) if "table" in s] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from lab.events import Recording
+from lab.strings import Strings
 from widgets.beam_search.state import BeamState
 from widgets.format import format_ratio, format_share
 from widgets.front.prediction import Prediction
@@ -14,7 +15,7 @@ FAR = 5
 """A place this many times beyond the beams could not have been kept."""
 
 
-def prediction(recording: Recording) -> Prediction | None:
+def prediction(recording: Recording, words: Strings) -> Prediction | None:
     """The question, from the first step and the result; None where the run has no result or no greedy path."""
     state = BeamState()
     for event in recording.events:
@@ -28,19 +29,20 @@ def prediction(recording: Recording) -> Prediction | None:
     places = sorted({1, place, beams * FAR} | ({2} if place == 1 else set()))
     ratio = math.exp(min(700.0, best.sum_log_prob - sum(greedy.log_probs)))
     prompt = quoted(str(recording.started.card.params.get("prompt", "")))
+    key = "beam_search.prediction"
     return Prediction(
-        text=f"After {prompt} the best text of {beams} beams begins with {quoted(first.text)}. Which place had that "
-        "token among the candidates for the first step?",
-        options=tuple(f"{_ordinal(p)} place" for p in places),
+        text=words(f"{key}.text", prompt=prompt, beams=beams, first=quoted(first.text)),
+        options=tuple(words(f"{key}.place", place=p) for p in places),
         answer=places.index(place),
-        figure=f"{_ordinal(place)} place, {format_share(math.exp(first.log_prob))}",
-        why=f"Greedy takes {quoted(greedy.texts[0])} ({format_share(math.exp(greedy.log_probs[0]))}) and can never go "
-        f"back. {beams} beams keep {beams} beginnings, so the {_ordinal(places[-1])} had no chance. After "
-        f"{best.length} tokens the beams’ text has {format_ratio(ratio)} the probability of greedy’s.",
+        figure=words(f"{key}.figure", place=place, share=format_share(math.exp(first.log_prob))),
+        why=words(
+            f"{key}.why",
+            greedy=quoted(greedy.texts[0]),
+            greedy_share=format_share(math.exp(greedy.log_probs[0])),
+            beams=beams,
+            far=places[-1],
+            length=best.length,
+            ratio=format_ratio(ratio),
+        ),
         badge="MEASURED",
     )
-
-
-def _ordinal(n: int) -> str:
-    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
-    return f"{n}{ending}"

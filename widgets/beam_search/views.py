@@ -273,7 +273,8 @@ class BeamSearchViews:
 
     def lesson(self, facts: ModelFacts | None) -> list[dict[str, Any]]:
         """The lesson's sections for the run on screen."""
-        return lesson.sections(facts, self.state, self._example)
+        del facts
+        return lesson.sections(self._desk.words, self.state, self._example)
 
     def tables(self) -> list[Table]:
         """The data behind the pictures."""

@@ -5,13 +5,14 @@ It runs in a process of its own: in a notebook's kernel each of the widgets that
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 from lab.errors import LabError
 from lab.events import Recording
 from lab.events.recording import atomic_write
+from lab.strings import default_language
+from lab.view_process import tell
 from widgets.exported.html import export_html
 
 
@@ -19,11 +20,9 @@ def main() -> int:
     """0 when the file is written; else stderr ends with the error as a line of JSON."""
     source, target = map(Path, sys.argv[1:3])
     try:
-        atomic_write(target, export_html(Recording.load(source)))
+        atomic_write(target, export_html(Recording.load(source), language=default_language()))
     except LabError as error:
-        told = {"code": error.code, "message": error.message, "remedy": error.remedy}
-        sys.stderr.write(f"{json.dumps(told)}\n")
-        return error.exit_code
+        return tell(error)
     return 0
 
 

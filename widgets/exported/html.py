@@ -11,6 +11,7 @@ from typing import Any
 
 from lab.errors import BadInput
 from lab.events import Recording
+from lab.strings import ENGLISH, Strings, strings
 from widgets import assets
 from widgets.exported.offers import KEPT_IN_LAB, key_of, value_key
 from widgets.exported.rehearsal import ABSENT, Place, Rehearsal, Slot, as_json, look, rehearse
@@ -23,23 +24,24 @@ LIMIT_BYTES = 40 * 1024 * 1024
 """Of one file: what browsers open at once and mail takes with difficulty."""
 
 
-def export_html(recording: Recording, *, limit: int = LIMIT_BYTES) -> bytes:
+def export_html(recording: Recording, *, limit: int = LIMIT_BYTES, language: str = ENGLISH) -> bytes:
     """The page of a run as one file for any browser, the same bytes for the same recording.
 
     Args:
         limit: the file's largest size, bytes.
+        language: of the page's title and lesson.
 
     Raises:
-        BadInput: it would be larger.
+        BadInput: it would be larger, or there is no such language.
         NotFound: the recording's experiment has no page.
     """
-    page = StillPage(recording)
+    words = strings(language)
+    page = StillPage(recording, words)
     rehearsal = rehearse(page)
     leave_out(rehearsal)
     saved = page_json(rehearsal, _files(page, recording))
-    found = document(
-        page.experiment.title, saved, {node["module"] for node in rehearsal.base.values() if "module" in node}
-    )
+    title = words(f"{page.experiment.name}.title")
+    found = document(title, saved, {n["module"] for n in rehearsal.base.values() if "module" in n}, words)
     data = found.encode("utf-8", "replace")
     if len(data) > limit:
         raise BadInput(
@@ -158,7 +160,7 @@ def _named(value: Any, prefix: str, names: dict[str, str]) -> Any:
     return [_named(item, prefix, names) for item in value] if isinstance(value, list) else value
 
 
-def document(title: str, saved: str, modules: set[str]) -> str:
+def document(title: str, saved: str, modules: set[str], words: Strings) -> str:
     """The HTML. A policy in its head forbids every request, and every script but its own two."""
     scripts = [bokehjs_source(), _script(sorted(modules))]
     allowed = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
@@ -171,7 +173,7 @@ def document(title: str, saved: str, modules: set[str]) -> str:
             raise ValueError("a file of the front end would end its own element")
     bodies = "\n".join(f"<script>{script}</script>" for script in scripts)
     return f"""<!doctype html>
-<html lang="en">
+<html lang="{words.language}">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
@@ -182,7 +184,7 @@ def document(title: str, saved: str, modules: set[str]) -> str:
 <style>{css}</style>
 </head>
 <body class="lab-body">
-<noscript><p class="lab-notice">This page needs JavaScript.</p></noscript>
+<noscript><p class="lab-notice">{escape(words("page.needs_script"))}</p></noscript>
 <script type="application/json" id="lab-saved">{in_script(saved)}</script>
 {bodies}
 </body>

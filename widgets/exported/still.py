@@ -10,10 +10,11 @@ import ipywidgets as ipw
 
 from lab.events import Event, Recording, is_final
 from lab.experiments.registry import get_experiment
+from lab.strings import Strings
 from widgets.experiment import Cursor, Desk, build_views
 from widgets.page_drawing import PageDrawing
 from widgets.page_state import PageState
-from widgets.parts import Parts
+from widgets.parts import Parts, page_title
 from widgets.session import Session
 from widgets.text import Words
 from widgets.theme_toggle import ThemeToggle
@@ -40,8 +41,9 @@ class StillPage:
         NotFound: the recording's experiment has no page.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, words: Strings) -> None:
         card = recording.started.card
+        self.words = words
         self.experiment = get_experiment(card.experiment)
         self.cursor = Cursor()
         self._touched = False
@@ -51,8 +53,8 @@ class StillPage:
             self.experiment.info().schema, self.experiment.params().model_dump(mode="json"), replay=True
         )
         self._state.change(card.params)
-        self.views = build_views(card.experiment, Desk(self._ask, self._touch, lock, self.cursor))
-        self.parts = Parts(self.experiment, self._state.schema, self._state.params, card.model)
+        self.views = build_views(card.experiment, Desk(self._ask, self._touch, lock, self.cursor, words=words))
+        self.parts = Parts(self.experiment, self._state.schema, self._state.params, card.model, words, starts=False)
         self._drawing = PageDrawing(self._state, self.session, self.cursor, self.parts, self.views)
         self.parts.player.on_step(self._step)
         self.widget = self._layout()
@@ -65,13 +67,13 @@ class StillPage:
     def _layout(self) -> ipw.Box:
         """The page's own places, without what needs a kernel: controls, link, other pages."""
         parts = self.parts
-        self._about = Words(css_class="lab-heading")
+        self._about = Words(css_class="lab-heading", lang=self.words.language)
         brand = Words(("p", "Inference Lab"), css_class="lab-brand")
-        title = Words(("h1", self.experiment.title), ("p", self.experiment.summary), css_class="lab-title")
+        title = page_title(self.experiment.name, self.words)
         foot = _box("lab-foot", parts.proof, parts.card, parts.export)
         picture = _box("lab-picture", parts.error, _box("lab-player-row", parts.player), self.views.widget, foot)
         main = _box("lab-main", _box("lab-controls", self._about), picture, _box("lab-side", parts.lesson))
-        return _box("lab-page", _box("lab-header", brand, parts.heartbeat, ThemeToggle()), title, main)
+        return _box("lab-page", _box("lab-header", brand, parts.heartbeat, ThemeToggle(self.words)), title, main)
 
     def _fold(self, event: Event | None) -> None:
         if event is None:
@@ -110,10 +112,10 @@ class StillPage:
         card, defaults = started.card, self.experiment.params().model_dump(mode="json")
         changed = [f"{name}: {value}" for name, value in card.params.items() if defaults.get(name) != value]
         self._about.say(
-            ("h2", "A recorded run"),
-            ("p", f"{started.facts.name}, {card.dtype} on {card.device}."),
-            ("p", "; ".join(changed) or "All at its defaults."),
-            ("p", "This page is one file and needs no lab: nothing can be run from here. What was not asked is grey."),
+            ("h2", self.words("saved.title")),
+            ("p", self.words("saved.model", model=started.facts.name, dtype=card.dtype, device=card.device)),
+            ("p", "; ".join(changed) or self.words("saved.defaults")),
+            ("p", self.words("saved.alone")),
         )
         parts.heartbeat.show(mode="recorded", when=started.recorded or "", model=parts.heartbeat.state["model"])
         parts.export.show([item for item in parts.export.state["items"] if item["id"] in (*PICTURES, *FILES)])

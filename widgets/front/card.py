@@ -7,6 +7,7 @@ from html import escape
 
 from lab.events import Recording, RunFinished
 from lab.experiments.base import Experiment
+from lab.strings import ENGLISH, Strings
 from widgets.format import format_bytes, format_ms
 from widgets.page_links import page_name
 from widgets.poster import thumbnail_html
@@ -20,14 +21,14 @@ class Cost:
         time: in the run's own slices.
         weights: size of the model's weights.
         memory: peak resident memory of the process that ran it.
-        where: device, threads, dtype.
+        where: device, number of threads, dtype.
     """
 
     time: str
     model: str
     weights: str
     memory: str
-    where: str
+    where: tuple[str, int, str]
 
 
 def cost_of(recording: Recording) -> Cost | None:
@@ -41,22 +42,24 @@ def cost_of(recording: Recording) -> Cost | None:
         model=started.facts.name,
         weights=format_bytes(started.facts.weight_bytes),
         memory=format_bytes(end.peak_bytes or None),
-        where=f"{card.device.upper() if card.device == 'cpu' else card.device}, {card.threads} threads, {card.dtype}",
+        where=(card.device.upper() if card.device == "cpu" else card.device, card.threads, card.dtype),
     )
 
 
-def card_html(experiment: Experiment, recording: Recording | None) -> str:
+def card_html(experiment: Experiment, recording: Recording | None, words: Strings) -> str:
     """The card as HTML. Without a recording it has its question alone."""
     picture = thumbnail_html(experiment.name, recording) if recording else ""
     cost = cost_of(recording) if recording else None
     figures = (
-        f'<p class="lab-cost"><b>{escape(cost.time)}</b> a run · <b>{escape(cost.weights)}</b> weights · '
-        f"<b>{escape(cost.memory)}</b> peak</p>"
+        f'<p class="lab-cost"><b>{escape(cost.time)}</b> {escape(words("front.a_run"))} · '
+        f"<b>{escape(cost.weights)}</b> {escape(words('front.weights'))} · "
+        f"<b>{escape(cost.memory)}</b> {escape(words('front.peak'))}</p>"
         if cost
         else ""
     )
-    name, title = escape(experiment.label), escape(experiment.title)
+    name, title = (escape(words(f"{experiment.name}.{part}")) for part in ("label", "title"))
     return (
-        f'<li class="lab-tile"><div class="lab-thumb">{picture}</div><p class="lab-tile-name">{name}</p>'
+        f'<li class="lab-tile"><div class="lab-thumb" lang="{ENGLISH}">{picture}</div>'
+        f'<p class="lab-tile-name">{name}</p>'
         f'<h2><a href="{page_name(experiment.name)}">{title}</a></h2>{figures}</li>\n'
     )

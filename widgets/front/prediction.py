@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from html import escape
 
+from lab.strings import Strings
 from widgets.figure import BADGES
 
 
@@ -54,22 +55,23 @@ def rich(text: str) -> str:
     return "".join(f"<code>{escape(p)}</code>" if i % 2 else escape(p) for i, p in enumerate(text.split("`")) if p)
 
 
-def prediction_html(name: str, prediction: Prediction) -> str:
+def prediction_html(name: str, prediction: Prediction, words: Strings) -> str:
     """The question as HTML. `front_page.js` checks the answers; without it the answer can be opened."""
     told = (
-        f'<details class="lab-told"><summary>What the run says</summary><p><b>{escape(prediction.figure)}</b> '
+        f'<details class="lab-told"><summary>{escape(words("front.told"))}</summary>'
+        f'<p><b>{escape(prediction.figure)}</b> '
         f'<span class="lab-badge" data-badge="{prediction.badge}">{prediction.badge}</span></p>'
         f"<p>{rich(prediction.why)}</p></details>"
     )
     label = f"ask-{name}"
     return (
         f'<div class="lab-ask" data-ask="{escape(name)}" data-figure="{escape(prediction.figure)}">'
-        f'<p id="{label}">{rich(prediction.text)}</p>{_answers(prediction, label)}'
+        f'<p id="{label}">{rich(prediction.text)}</p>{_answers(prediction, label, words)}'
         f'<p class="lab-checked" role="status"></p>{told}</div>'
     )
 
 
-def _answers(prediction: Prediction, label: str) -> str:
+def _answers(prediction: Prediction, label: str, words: Strings) -> str:
     if prediction.value is not None:
         field = f"{label}-field"
         return (
@@ -77,7 +79,7 @@ def _answers(prediction: Prediction, label: str) -> str:
             f'<input id="{field}" type="text" inputmode="decimal" autocomplete="off" '
             f'aria-labelledby="{label} {field}-unit">'
             f'<span id="{field}-unit">{escape(prediction.unit)}</span>'
-            '<button type="submit" class="lab-small">Check</button></form>'
+            f'<button type="submit" class="lab-small">{escape(words("front.check"))}</button></form>'
         )
     buttons = "".join(
         f'<button type="button" aria-pressed="false"{" data-right" if i == prediction.answer else ""}>'

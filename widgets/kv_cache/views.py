@@ -216,7 +216,7 @@ class KVCacheViews:
     def lesson(self, facts: ModelFacts | None) -> list[dict[str, Any]]:
         """The lesson's sections for the model on screen."""
         dtype = self.state.started.card.dtype if self.state.started else "float32"
-        return lesson.sections(facts, dtype, self._example)
+        return lesson.sections(self._desk.words, facts, dtype, self._example)
 
     def tables(self) -> list[Table]:
         """The data behind the pictures."""

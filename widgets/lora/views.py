@@ -69,7 +69,8 @@ class LoraViews(SectionViews[LoraState]):
         return intro(self.state)
 
     def lesson_of(self, facts: ModelFacts | None, example: dict[str, Any] | None) -> list[dict[str, Any]]:
-        return lesson.sections(facts, example)
+        del facts
+        return lesson.sections(self._desk.words, example)
 
     def planned(self, steps: int) -> int:
         state = self.state

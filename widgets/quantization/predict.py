@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from lab.events import Recording
 from lab.events.quantization import LayerErrors
+from lab.strings import Strings
 from widgets.format import format_share
 from widgets.front.prediction import Prediction
 from widgets.numbers import number
 from widgets.quantization.sentences import bits
 
 
-def prediction(recording: Recording) -> Prediction | None:
+def prediction(recording: Recording, words: Strings) -> Prediction | None:
     """The question, from the errors of the chosen group size and the smallest; None where the run has not both."""
     by_size = {
         int(e.setting.share): (e, e.heldout_error)
@@ -27,14 +28,18 @@ def prediction(recording: Recording) -> Prediction | None:
     by_group = int(small.setting.share) / int(large.setting.share)
     shares = sorted({format_share(s): s for s in (by_group, 1.0, share)}.values())
     return Prediction(
-        text=f"{large.setting.bits} bits, one scale for {large.setting.share} weights: {bits(large.bits_per_weight)} "
-        f"bits a weight. One scale for {small.setting.share}: {bits(small.bits_per_weight)}. How much of the error of "
-        f"the output of {large.projection} is left?",
+        text=words(
+            "quantization.prediction.text",
+            bits=large.setting.bits,
+            large=large.setting.share,
+            large_bits=bits(large.bits_per_weight),
+            small=small.setting.share,
+            small_bits=bits(small.bits_per_weight),
+            projection=large.projection,
+        ),
         options=tuple(format_share(s) for s in shares),
         answer=shares.index(share),
         figure=format_share(share),
-        why=f"On held-out text {number(after)} against {number(before)}. A smaller group "
-        "follows its own largest weight, and the step shrinks with that, not with the number of weights in the group. "
-        "The price is exact: one more scale for each group.",
+        why=words("quantization.prediction.why", after=number(after), before=number(before)),
         badge="MEASURED",
     )

@@ -61,7 +61,7 @@ class QuantizationViews(SectionViews[QuantizationState]):
         return intro(self.state)
 
     def lesson_of(self, facts: ModelFacts | None, example: dict[str, Any] | None) -> list[dict[str, Any]]:
-        return lesson.sections(facts, example)
+        return lesson.sections(self._desk.words, facts, example)
 
     def built(self, section: Section[QuantizationState]) -> None:
         """The group that is shown is one of the histograms'; those stand above it."""

@@ -115,7 +115,8 @@ class SpeculativeViews(RunViews[SpeculativeState]):
 
     def lesson(self, facts: ModelFacts | None) -> list[dict[str, Any]]:
         """The lesson's sections for the model on screen."""
-        return lesson.sections(facts, self._example)
+        del facts
+        return lesson.sections(self._desk.words, self._example)
 
     def tables(self) -> list[Table]:
         """The data behind the pictures of the task on screen."""

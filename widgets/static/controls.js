@@ -21,7 +21,6 @@ function render({ model, el }) {
   const root = make("div", "lab-controls-root");
   const chips = make("div", "lab-chips lab-presets");
   setAttr(chips, "role", "group");
-  setAttr(chips, "aria-label", "Questions to try");
   const modelRow = make("div", "lab-field");
   const modelSelect = make("select", "lab-input lab-select");
   modelSelect.id = makeId();
@@ -97,12 +96,11 @@ function render({ model, el }) {
       editor.row.classList.toggle("lab-same-title", GROUP_TITLES[field.group] === field.title);
       editors.set(field.name, editor);
       boxOf(field.group).append(editor.row);
-      if (field.hint === "text" && !chips.parentNode && groups.includes("main")) editor.row.after(chips);
       editor.set(values[field.name]);
     }
     boxes.get("main")?.append(modelRow);
     root.replaceChildren(...boxes.values());
-    if (!chips.parentNode) boxes.get("main")?.prepend(chips);
+    boxes.get("main")?.prepend(chips); // above all fields, which come and go with what is chosen: the chips stay where they are
   }
 
   function paint() {
@@ -124,6 +122,8 @@ function render({ model, el }) {
     }
     const presets = state.presets ?? [];
     chips.hidden = presets.length === 0;
+    setAttr(chips, "aria-label", state.words?.questions);
+    setAttr(chips, "lang", state.words?.lang);
     keyed(chips, presets, (preset) => preset.question, () => {
       const chip = makeButton("", "", () => post(model, { type: "preset", index: Number(chip.dataset.index) }));
       return chip;

@@ -38,6 +38,11 @@ function setRich(node, text) {
   node.replaceChildren(...value.split("`").map((part, i) => (i % 2 ? make("code", "", part) : part)).filter((part) => part !== ""));
 }
 
+/** A text of the catalogue with `values` in its {placeholders}. */
+function fill(text, values) {
+  return String(text ?? "").replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+}
+
 /** Make the children of `parent` follow `items`, keeping the nodes of the same key. */
 function keyed(parent, items, keyOf, create, update) {
   const old = parent.labKeyed ?? new Map();
@@ -73,10 +78,14 @@ function post(model, message) {
   }
 }
 
-/** Call `draw(state)` now and at each change; gives back what ends it. */
+/** Call `draw(state)` now and at each change; gives back what ends it. Views that are not translated are in English. */
 function follow(model, el, className, draw) {
   el.classList.add("lab-root", ...className.split(" "));
-  const redraw = () => draw(model.get("state") ?? {});
+  const redraw = () => {
+    const state = model.get("state") ?? {};
+    setAttr(el, "lang", state.lang || "en");
+    draw(state);
+  };
   model.on("change:state", redraw);
   redraw();
   return () => model.off("change:state", redraw);

@@ -18,6 +18,7 @@ function build(node, inSvg) {
 }
 
 function render({ model, el }) {
+  setAttr(el, "lang", (model.get("state") ?? {}).lang || "en");
   el.replaceChildren(...((model.get("state") ?? {}).nodes ?? []).map((node) => build(node, false)));
   return attachFront(el);
 }

@@ -26,12 +26,13 @@ function readNumber(text) {
   return match ? Number(match[0]) : null;
 }
 
-/** Bring the questions below `root` to life; gives back what ends it. */
+/** Bring the questions below `root` to life, in the words that the page brought; gives back what ends it. */
 function attachFront(root) {
   const answers = readKept();
+  const said = JSON.parse((root.dataset.words ? root : root.querySelector("[data-words]"))?.dataset.words ?? "{}");
   const asked = [...root.querySelectorAll("[data-ask]")];
   const count = root.querySelector(".lab-path-count");
-  const again = makeButton("lab-quiet", "Start over", () => {
+  const again = makeButton("lab-quiet", said.start_over, () => {
     for (const box of asked) clear(box);
     keep({});
     tally();
@@ -43,13 +44,13 @@ function attachFront(root) {
   function tally() {
     const done = asked.filter((box) => box.dataset.said);
     const right = done.filter((box) => box.dataset.said === "right").length;
-    setText(words, done.length ? `${done.length} of ${asked.length} predicted, ${right} right. ` : "");
+    setText(words, done.length ? `${fill(said.count, { done: done.length, all: asked.length, right })} ` : "");
     again.hidden = done.length === 0;
   }
 
   function say(box, right, text) {
     box.dataset.said = right ? "right" : "wrong";
-    setText(box.querySelector(".lab-checked"), `${right ? "✓ Right:" : "✕ The run says:"} ${box.dataset.figure}.`);
+    setText(box.querySelector(".lab-checked"), `${right ? "✓" : "✕"} ${fill(right ? said.right : said.wrong, { figure: box.dataset.figure })}`);
     box.querySelector(".lab-told").open = true;
     answers[box.dataset.ask] = text;
   }
@@ -81,7 +82,7 @@ function attachFront(root) {
     const field = form.querySelector("input");
     const number = readNumber(field.value);
     if (number === null || !Number.isFinite(number)) {
-      setText(box.querySelector(".lab-checked"), "Type a number, for instance 0.5.");
+      setText(box.querySelector(".lab-checked"), said.no_number);
       field.focus();
       return;
     }

@@ -4,7 +4,6 @@
 const PING_MS = 1500;
 const DEAD_MS = 6000;
 const FIRST_MS = 120000; // until the first answer the kernel is still running the page's own cells
-const ENDED = "The notebook's kernel ended. Reload the page to go on.";
 
 function render({ model, el }) {
   const banner = make("div", "lab-heartbeat-banner");
@@ -13,7 +12,7 @@ function render({ model, el }) {
   const symbol = make("span", "lab-heartbeat-symbol", "!");
   setAttr(symbol, "aria-hidden", "true");
   const words = make("p", "lab-heartbeat-words");
-  const reload = makeButton("lab-small", "Reload", () => location.reload());
+  const reload = makeButton("lab-small", "", () => location.reload());
   banner.append(symbol, words, reload);
   const mode = make("span", "lab-mode");
   const word = make("span");
@@ -32,14 +31,16 @@ function render({ model, el }) {
   const page = () => el.closest(".lab-page") ?? document.body;
   const paint = () => {
     const state = model.get("state") ?? {};
-    const text = silent ? state.ended || ENDED : "";
+    const said = state.words ?? {};
+    const text = silent ? state.ended || said.kernel_ended : "";
+    setText(reload, said.reload);
     setText(words, text);
     if (banner.isConnected && banner.matches(":popover-open") !== Boolean(text)) banner.togglePopover();
     const recorded = state.mode === "recorded";
     mode.hidden = !["live", "recorded"].includes(state.mode);
     mode.dataset.mode = state.mode ?? "";
-    setText(word, recorded ? `RECORDED ${state.when ?? ""}`.trim() : "LIVE");
-    mode.title = recorded ? "A run recorded earlier; the numbers are that run's." : "This run happens now, on this machine.";
+    setText(word, recorded ? `${said.recorded} ${state.when ?? ""}`.trim() : said.live);
+    mode.title = recorded ? said.recorded_is : said.live_is;
     setText(line, state.model);
     page().classList.toggle("lab-dead", silent);
     for (const part of page().querySelectorAll(".lab-needs-kernel")) part.inert = silent;

@@ -24,7 +24,7 @@ function decodeLink(address) {
   const values = {};
   for (const part of [address.search, address.hash.replace(/^#/, "?")]) {
     for (const [name, text] of new URLSearchParams(part)) {
-      if (["__proto__", "token", "theme", "voila-theme", "voila-template"].includes(name)) continue;
+      if (["__proto__", "token", "theme", "lang", "voila-theme", "voila-template"].includes(name)) continue;
       values[name] = isJson(text) ? JSON.parse(text) : text;
     }
   }

@@ -1,9 +1,9 @@
 // Links to the other pages. Inside JupyterLab there is nothing to link to, so it hides.
 function render({ model, el }) {
   const nav = make("nav", "lab-pages");
-  setAttr(nav, "aria-label", "Pages");
   el.append(nav);
   const stop = follow(model, el, "lab-page-links", (state) => {
+    setAttr(nav, "aria-label", state.label);
     el.hidden = !document.body.classList.contains("lab-body");
     keyed(
       nav,

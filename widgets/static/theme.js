@@ -1,5 +1,5 @@
-// Light or dark, for pages of their own: a button that switches and remembers.
-function makeThemeButton() {
+// Light or dark, for pages of their own: a button that switches and remembers. Its words are {dark, light, theme}.
+function makeThemeButton(words) {
   const body = document.body;
   const button = makeButton("lab-quiet", "", () => {
     const next = body.dataset.theme === "dark" ? "light" : "dark";
@@ -12,8 +12,8 @@ function makeThemeButton() {
     }
     name();
   });
-  const name = () => setText(button, body.dataset.theme === "dark" ? "Light" : "Dark");
+  const name = () => setText(button, body.dataset.theme === "dark" ? words.light : words.dark);
   name();
-  setAttr(button, "aria-label", "Switch between light and dark");
+  setAttr(button, "aria-label", words.theme);
   return button;
 }

@@ -19,39 +19,60 @@ from typing import Any
 
 from lab.backend.hosting import HostedSettings, hosted
 from lab.settings import PAGE_TOKEN
+from lab.strings import chosen_language, default_language, languages, strings
 from widgets.assets import read
+from widgets.stills import read_stills
 
 HERE = Path(__file__).parent
 JUPYTER_DATA = HERE / "jupyter"
-RECORDINGS = HERE.parent / "recordings"
 TEMPLATE = "inference-lab"
 EXTENSIONS = ("@jupyter-widgets/jupyterlab-manager", "@voila-dashboards/widgets-manager8", "anywidget")
 """What a page loads of all that is installed for JupyterLab; what is made for a notebook fails here."""
 CULL_IDLE_S = 600
-FRONT_SCRIPTS = ("dom.js", "theme.js", "front_page.js")
+FRONT_SCRIPTS = ("dom.js", "theme.js", "language.js", "front_page.js")
+WORDS = ("starting", "starting_soon", "still_starting", "reload_page", "needs_script", "dark", "light", "theme")
+"""Texts of the frame that the templates need."""
 
 
 def before_kernel(handler: Any, notebook: Any, cwd: str) -> None:
     """Called with each notebook before a kernel is started for it.
 
     Reads the XSRF token so that it is set as a cookie: the page's farewell is refused without it. A notebook whose
-    metadata say `lab_front` is the index page: it is sent whole, and no kernel starts.
+    metadata say `lab_front` is the index page: it is sent whole, and no kernel starts. The language that the address
+    asks for goes into the metadata, for the template; the kernel finds it in its environment.
     """
     del cwd
     _ = handler.xsrf_token
+    language = chosen_language(handler.request.query)
     if notebook.metadata.get("lab_front"):
         from tornado.web import Finish
 
-        raise Finish(handler.render_template("front.html", lab=page_resources()))
+        raise Finish(handler.render_template("front.html", lab=page_resources(), language=language))
+    notebook.metadata["lab_language"] = language
 
 
 @cache
 def page_resources() -> dict[str, Any]:
-    """What the templates send before any kernel starts: CSS, a poster for each recorded run, the index's script."""
-    posters = {path.stem: path.read_text(encoding="utf-8") for path in RECORDINGS.glob("*.html")}
-    css = "\n".join(map(read, ("tokens.css", "page.css", "page_links.css")))
+    """What the templates send before any kernel starts: CSS, the index's script, and in each language the stills and
+    the words of the frame."""
+    css = "\n".join(map(read, ("tokens.css", "page.css", "page_links.css", "language_links.css")))
     front = {"css": "\n".join(map(read, ("base.css", "front.css"))), "js": "\n".join(map(read, FRONT_SCRIPTS))}
-    return {"css": css, "posters": posters, "front": front}
+    return {
+        "css": css,
+        "front": front,
+        "own": default_language(),
+        "languages": {code: _texts(code) for code in languages()},
+    }
+
+
+def _texts(language: str) -> dict[str, Any]:
+    words = strings(language)
+    return {
+        "stills": read_stills(language),
+        "page": words.of("page", *WORDS),
+        "description": words("front.description"),
+        "titles": {key.removesuffix(".label"): words(key) for key in words if key.endswith(".label")},
+    }
 
 
 def configuration(

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from lab.experiments import fields
-from lab.experiments.base import Preset
+from lab.experiments.base import Preset, presets
 from lab.experiments.fields import PromptParams, shown
 
 MAX_BEAMS = 16
@@ -127,38 +127,24 @@ FULL_STOP_OR_LINE = (2, 30, 198)
 """SmolLM2's end token, full stop and line break. Other models have other numbers for them."""
 
 # Each was chosen by running SmolLM2-135M-Instruct in fp32; figures are scores (the mean log-probability of a token).
-PRESETS: tuple[Preset, ...] = (
+PRESETS: tuple[Preset, ...] = presets(
+    "beam_search",
     # 4 beams: " red, orange, and yellow." -0.78 (sum -5.5); greedy: a longer text of -0.88 (sum -13.2).
-    Preset(
-        question="Where does beam search beat greedy?",
-        params={"end_token_ids": FULL_STOP_OR_LINE},
-    ),
+    beats_greedy={"end_token_ids": FULL_STOP_OR_LINE},
     # "She's the best." over and over, -0.52, against greedy's -0.78: likelier, and worse.
-    Preset(
-        question="Where is the likelier text the duller one?",
-        params={"prompt": "I love", "num_beams": 8, "max_new_tokens": 40},
-    ),
-    Preset(
-        question="Does forbidding repeated three-token runs cure it?",
-        params={"prompt": "I love", "num_beams": 8, "max_new_tokens": 40, "no_repeat_ngram_size": 3},
-    ),
+    duller={"prompt": "I love", "num_beams": 8, "max_new_tokens": 40},
+    no_repeat={"prompt": "I love", "num_beams": 8, "max_new_tokens": 40, "no_repeat_ngram_size": 3},
     # With 1 the answer is "The capital of France is Paris."; with 2 it is a lecture that does not end.
-    Preset(
-        question="Paris, or a lecture on Paris: what does the length penalty want?",
-        params={
-            "prompt": "What is the capital of France?",
-            "chat": True,
-            "max_new_tokens": 32,
-            "length_penalty": 2.0,
-        },
-    ),
+    length={
+        "prompt": "What is the capital of France?",
+        "chat": True,
+        "max_new_tokens": 32,
+        "length_penalty": 2.0,
+    },
     # "pool is full" stops after 4 steps, "unlikely better" after 5, "never better" goes to the end and finds another.
-    Preset(
-        question="Four ways to end: when may the search stop?",
-        params={
-            "prompt": "My favourite animal is",
-            "end_token_ids": (2, 28, 30, 198),
-            "early_stopping": "true",
-        },
-    ),
+    stopping={
+        "prompt": "My favourite animal is",
+        "end_token_ids": (2, 28, 30, 198),
+        "early_stopping": "true",
+    },
 )

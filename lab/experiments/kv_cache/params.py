@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from lab.events import ModelFacts
-from lab.experiments.base import Preset
+from lab.experiments.base import Preset, presets
 from lab.experiments.fields import MAX_NEW_TOKENS, SamplingParams, shown
 
 BreakRun = Literal["nothing", "repeat_last_prompt_token", "shift_positions", "drop_layer_cache"]
@@ -73,36 +73,22 @@ def default_layers(layers: int) -> tuple[int, ...]:
     return tuple(sorted({round(i * (layers - 1) / 3) for i in range(4)}))
 
 
-PRESETS = (
-    Preset(
-        question="Why is the first token slow?",
-        params={
-            "prompt": "Once upon a time, in a small harbour town, there lived a keeper of the lighthouse who wrote "
-            "down every ship that passed. The first ship of the year was",
-            "max_new_tokens": 40,
-        },
-    ),
-    Preset(
-        question="What does a chat remember?",
-        params={"prompt": "Explain in two sentences why the sky is blue.", "chat": True, "max_new_tokens": 48},
-    ),
-    Preset(
-        question="Does sampling change the cost?",
-        params={
-            "prompt": "The recipe begins with",
-            "do_sample": True,
-            "temperature": 0.8,
-            "top_p": 0.95,
-            "seed": 7,
-            "max_new_tokens": 48,
-        },
-    ),
-    Preset(
-        question="日本語 and 🙂: how many tokens is a character?",
-        params={"prompt": "日本語 and 🙂 are", "max_new_tokens": 32},
-    ),
-    Preset(
-        question="What if one layer forgets?",
-        params={"break_run": "drop_layer_cache", "max_new_tokens": 32},
-    ),
+PRESETS: tuple[Preset, ...] = presets(
+    "kv_cache",
+    first_token={
+        "prompt": "Once upon a time, in a small harbour town, there lived a keeper of the lighthouse who wrote "
+        "down every ship that passed. The first ship of the year was",
+        "max_new_tokens": 40,
+    },
+    chat={"prompt": "Explain in two sentences why the sky is blue.", "chat": True, "max_new_tokens": 48},
+    sampling={
+        "prompt": "The recipe begins with",
+        "do_sample": True,
+        "temperature": 0.8,
+        "top_p": 0.95,
+        "seed": 7,
+        "max_new_tokens": 48,
+    },
+    characters={"prompt": "日本語 and 🙂 are", "max_new_tokens": 32},
+    forgets={"break_run": "drop_layer_cache", "max_new_tokens": 32},
 )

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Field
 
 from lab.events import ModelFacts
-from lab.experiments.base import Preset
+from lab.experiments.base import Preset, presets
 from lab.experiments.compared import fields
 from lab.experiments.fields import PromptParams, max_new_tokens, names, prompt, shown
 from lab.experiments.lora.choices import (
@@ -249,13 +249,11 @@ def _files_hash(directory: Path) -> str:
     return digest.hexdigest()
 
 
-PRESETS: tuple[Preset, ...] = (
-    Preset(question="What did a small file change?", params={}),
-    Preset(question="Can it learn facts in a minute?", params={"task": "train"}),
-    Preset(
-        question="Can it learn a format?",
-        params={"task": "train", "learn": "city_json", "prompt": "Tell me about Rome."},
-    ),
-    Preset(question="Can two adapters share one base?", params={"task": "swap"}),
-    Preset(question="What does merging into 4 bits lose?", params={"task": "merge"}),
+PRESETS: tuple[Preset, ...] = presets(
+    "lora",
+    file={},
+    facts={"task": "train"},
+    form={"task": "train", "learn": "city_json", "prompt": "Tell me about Rome."},
+    swap={"task": "swap"},
+    merge={"task": "merge"},
 )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from lab.events import ModelFacts
-from lab.experiments.base import Preset
+from lab.experiments.base import Preset, presets
 from lab.experiments.compared import fields
 from lab.experiments.compared.fields import Projection
 from lab.experiments.fields import PromptParams, chat, max_new_tokens, prompt, shown
@@ -134,7 +134,7 @@ class PruningParams(PromptParams):
         description="Draws the random masks, and chooses the rows that the proof computes again.",
         ge=0,
         le=2**32 - 1,
-        json_schema_extra=shown("number", "break"),
+        json_schema_extra=shown("number", "sampling"),
     )
     break_run: BreakRun = Field(
         "nothing",
@@ -161,14 +161,12 @@ class PruningParams(PromptParams):
         return schema
 
 
-PRESETS: tuple[Preset, ...] = (
-    Preset(question="Which weights does each method keep?", params={}),
-    Preset(question="Can 2 of 4 be enough?", params={"pattern": "2:4", "method": "sparsegpt", "layers": (14,)}),
-    Preset(question="How much can go before it breaks?", params={"task": "curve"}),
-    Preset(
-        question="Which words change at half the weights?",
-        params={"task": "words", "method": "wanda", "prompt": "The largest planet is"},
-    ),
-    Preset(question="Do zeros save time?", params={"task": "savings", "prompt": "Once upon a time"}),
-    Preset(question="Can a short training repair it?", params={"task": "recover", "method": "wanda"}),
+PRESETS: tuple[Preset, ...] = presets(
+    "pruning",
+    kept={},
+    two_of_four={"pattern": "2:4", "method": "sparsegpt", "layers": (14,)},
+    curve={"task": "curve"},
+    words={"task": "words", "method": "wanda", "prompt": "The largest planet is"},
+    savings={"task": "savings", "prompt": "Once upon a time"},
+    repair={"task": "recover", "method": "wanda"},
 )

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from lab.events import ModelFacts
 from lab.experiments import fields
-from lab.experiments.base import Preset
+from lab.experiments.base import Preset, presets
 from lab.experiments.compared import fields as compared
 from lab.experiments.compared.fields import missing_projections as missing_projections
 from lab.experiments.fields import PromptParams, shown
@@ -235,7 +235,7 @@ class QuantizationParams(PromptParams):
         description="Chooses the groups that the proof computes again.",
         ge=0,
         le=2**32 - 1,
-        json_schema_extra=shown("number", "break"),
+        json_schema_extra=shown("number", "sampling"),
     )
     break_run: BreakRun = Field(
         "nothing",
@@ -289,26 +289,18 @@ class QuantizationParams(PromptParams):
         return schema
 
 
-PRESETS: tuple[Preset, ...] = (
-    Preset(question="What does a smaller group buy?", params={}),
-    Preset(question="Why is there no error at all?", params={"kind": "float_minimum", "group_size": "32"}),
-    Preset(
-        question="Can the next columns repair an error?",
-        params={"method": "gptq", "bits": 3, "projection": "o_proj", "layers": (14,)},
-    ),
-    Preset(question="Which layers cannot bear it?", params={"task": "map", "bits": 3}),
-    Preset(
-        question="Which words change at 3 bits?",
-        params={
-            "task": "words",
-            "bits": 3,
-            "group_size": "32",
-            "prompt": "The largest planet is",
-            "max_new_tokens": 32,
-        },
-    ),
-    Preset(
-        question="Is it faster for real?",
-        params={"task": "packed", "prompt": "Once upon a time", "group_size": "32"},
-    ),
+PRESETS: tuple[Preset, ...] = presets(
+    "quantization",
+    smaller_group={},
+    no_error={"kind": "float_minimum", "group_size": "32"},
+    repair={"method": "gptq", "bits": 3, "projection": "o_proj", "layers": (14,)},
+    map={"task": "map", "bits": 3},
+    words={
+        "task": "words",
+        "bits": 3,
+        "group_size": "32",
+        "prompt": "The largest planet is",
+        "max_new_tokens": 32,
+    },
+    packed={"task": "packed", "prompt": "Once upon a time", "group_size": "32"},
 )

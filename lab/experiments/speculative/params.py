@@ -9,7 +9,7 @@ from pydantic import Field
 from lab.decoding.windows import most_gamma
 from lab.events import ModelFacts
 from lab.experiments import fields
-from lab.experiments.base import Preset
+from lab.experiments.base import Preset, presets
 from lab.experiments.fields import SamplingParams, names, shown
 from lab.experiments.speculative.head_file import head_target
 
@@ -213,21 +213,19 @@ def impossible(facts: ModelFacts) -> dict[str, str]:
     return reasons
 
 
-PRESETS: tuple[Preset, ...] = (
-    Preset(question="Why was this token rejected?", params={}),
-    Preset(
-        question="When does looking up pay?",
-        params={
-            "draft": "lookup",
-            "do_sample": False,
-            "gamma": 6,
-            "max_new_tokens": 64,
-            "prompt": "Repeat this notice word for word.\n\nThe library in Weaver Road opens at 9:30 on weekdays and "
-            "at 11:00 at weekends. The reading room is closed for repairs until 14 March. Books borrowed before that "
-            "date may be kept for one week longer.",
-        },
-    ),
-    Preset(question="Is the output exactly the model's?", params={"task": "trial"}),
-    Preset(question="What if the rule forgets the residual?", params={"task": "trial", "break_run": "no_residual"}),
-    Preset(question="Which draft pays here?", params={"task": "drafts", "do_sample": False, "max_new_tokens": 24}),
+PRESETS: tuple[Preset, ...] = presets(
+    "speculative",
+    rejected={},
+    lookup={
+        "draft": "lookup",
+        "do_sample": False,
+        "gamma": 6,
+        "max_new_tokens": 64,
+        "prompt": "Repeat this notice word for word.\n\nThe library in Weaver Road opens at 9:30 on weekdays and "
+        "at 11:00 at weekends. The reading room is closed for repairs until 14 March. Books borrowed before that "
+        "date may be kept for one week longer.",
+    },
+    exact={"task": "trial"},
+    no_residual={"task": "trial", "break_run": "no_residual"},
+    drafts={"task": "drafts", "do_sample": False, "max_new_tokens": 24},
 )
