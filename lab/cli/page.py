@@ -25,20 +25,6 @@ POLL_S = 0.1
 EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared with, never bound to here
 
 
-def notebooks_dir() -> Path:
-    """The folder of notebooks that the page serves.
-
-    Raises:
-        BadInput: it is not where this installation should have it.
-    """
-    package = Path(__file__).resolve().parents[2]
-    # An installed lab's own come first: beside it, in site-packages, "notebooks" may be anybody's.
-    for folder in (package / "widgets" / "notebooks", package / "notebooks"):
-        if folder.is_dir():
-            return folder
-    raise BadInput("The notebooks are not here.", remedy="Install the lab again, or run it from its repository.")
-
-
 def voila_command(host: str, port: int, notebooks: Path) -> list[str]:
     """How the page's server is started."""
     where = ["--host", host, "--port", str(port), "--notebooks", str(notebooks)]

@@ -27,7 +27,6 @@ from lab.cli.page import (
     PageServer,
     choose_port,
     hosted_environment,
-    notebooks_dir,
     open_browser,
     page_environment,
     voila_command,
@@ -35,7 +34,7 @@ from lab.cli.page import (
 from lab.errors import BackendUnavailable, BadInput, ModelError
 from lab.events import Recording
 from lab.models.packaged import PACKAGES, is_present
-from lab.paths import runtime_dir
+from lab.paths import notebooks_dir, runtime_dir
 from lab.settings import DEFAULT_PORT, LANGUAGE, PAGE_TOKEN, lock_path
 from lab.strings import ENGLISH, default_language, known_language, languages
 

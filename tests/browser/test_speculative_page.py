@@ -16,8 +16,9 @@ from playwright.sync_api import Browser, Page, expect
 from speculative_sim import HOSTILE, WORDS, Toy, decode, drafts, save, trial
 from test_views_all import CONTRAST
 
-from lab.cli.page import PageServer, notebooks_dir, page_environment, voila_command
+from lab.cli.page import PageServer, page_environment, voila_command
 from lab.experiments.speculative.params import SpeculativeParams
+from lab.paths import notebooks_dir
 
 pytestmark = pytest.mark.browser
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 from jupyter_server.auth.decorator import allow_unauthenticated
 from jupyter_server.auth.login import LoginFormHandler
 from jupyter_server.auth.logout import LogoutHandler
-from jupyter_server.base.handlers import APIHandler, FileFindHandler
+from jupyter_server.base.handlers import APIHandler, FileFindHandler, JupyterHandler
 from jupyter_server.services.kernels.handlers import KernelHandler
 from jupyter_server.utils import url_path_join
 from jupyterlab_server.themes_handler import ThemesHandler
@@ -45,7 +45,8 @@ class Rules:
     """What visitors may do.
 
     Args:
-        notebooks: file names of the pages.
+        notebooks: paths of the pages below the server's root.
+        front: path of the index page, likewise.
         headers: of all answers that are no data.
         pages, logins, uploads: how often; None: as often as they like. Uploads are bytes of one kernel's messages.
     """
@@ -55,11 +56,13 @@ class Rules:
         *,
         notebooks: frozenset[str],
         headers: dict[str, str],
+        front: str = "index.ipynb",
         pages: Rate | None = None,
         logins: Rate | None = None,
         uploads: Rate | None = None,
     ) -> None:
         self.notebooks = notebooks
+        self.front = front
         self.headers = headers
         self.pages = pages
         self.logins = logins
@@ -136,6 +139,14 @@ class Page(Ruled, TornadoVoilaHandler):  # type: ignore[misc]
             yield part
 
 
+class ToFront(Ruled, JupyterHandler):
+    """Sends a visitor to the index page; what the address asks for besides, like a theme, goes along."""
+
+    def get(self) -> None:
+        query = f"?{self.request.query}" if self.request.query else ""
+        self.redirect(url_path_join(self.base_url, "voila", "render", self.rules.front) + query)
+
+
 class Login(Ruled, VoilaLoginHandler):  # type: ignore[misc]
     """The form for the token."""
 
@@ -179,6 +190,7 @@ REPLACED: dict[type[RequestHandler], type[RequestHandler]] = {
     TornadoVoilaHandler: Page,
     VoilaLoginHandler: Login,
     LoginFormHandler: Login,
+    ToFront: ToFront,
 }
 KEPT = (
     KernelHandler,
@@ -196,15 +208,11 @@ def ruled(cls: type[RequestHandler]) -> type[RequestHandler]:
     return REPLACED.get(cls) or type(cls.__name__, (Ruled, cls), {})
 
 
-def ruled_handlers(handlers: Iterable[tuple[Any, ...]], base_url: str, own: Collection[type]) -> list[tuple[Any, ...]]:
-    """Of Voila's handlers those that a visitor needs, ruled.
-
-    Args:
-        own: handlers of the lab itself, which are kept.
-    """
+def ruled_handlers(handlers: Iterable[tuple[Any, ...]], base_url: str) -> list[tuple[Any, ...]]:
+    """Of Voila's handlers those that a visitor needs, ruled."""
     kept = []
     for pattern, cls, *more in handlers:
-        if cls in REPLACED or cls in KEPT or cls in own:
+        if cls in REPLACED or cls in KEPT:
             # Voila leaves these two outside the base address, where no proxy would pass them on.
             address = url_path_join(base_url, pattern) if pattern in ("/login", "/logout") else pattern
             kept.append((address, ruled(cls), *more))

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.log import log_request
 from jupyter_server.utils import url_path_join
 from tornado.web import HTTPError
@@ -19,18 +18,8 @@ from voila.handler import BaseVoilaHandler
 
 from lab.backend.hosting import hosted
 from lab.backend.limits import MIB
-from widgets.voila.handlers import LAB, ruled, ruled_handlers, rules_of
+from widgets.voila.handlers import LAB, ToFront, ruled, ruled_handlers, rules_of
 from widgets.voila.server import page_resources
-
-FRONT = "voila/render/index.ipynb"
-
-
-class ToFront(JupyterHandler):
-    """Sends a visitor of the root to the index page; what the address asks for besides, like a theme, goes along."""
-
-    def get(self) -> None:
-        query = f"?{self.request.query}" if self.request.query else ""
-        self.redirect(url_path_join(self.base_url, FRONT) + query)
 
 
 class NotThere(BaseVoilaHandler):  # type: ignore[misc]  # voila has no types
@@ -70,4 +59,4 @@ class Pages(Voila):  # type: ignore[misc]
 
     def init_handlers(self) -> list[Any]:
         fronts = [(url_path_join(self.server_url, address), ToFront) for address in ("/", "/voila/?")]
-        return ruled_handlers([*fronts, *super().init_handlers()], self.server_url, own=(ToFront,))
+        return ruled_handlers([*fronts, *super().init_handlers()], self.server_url)
