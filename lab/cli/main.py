@@ -35,6 +35,7 @@ def _root(
 
 def _build() -> typer.Typer:
     from lab.cli.bench import app as bench
+    from lab.cli.compare import compare
     from lab.cli.doctor import doctor
     from lab.cli.export import export
     from lab.cli.models import models
@@ -49,6 +50,7 @@ def _build() -> typer.Typer:
     app.add_typer(register(EXPERIMENTS), name="run")
     app.command("replay")(replay)
     app.command("export")(export)
+    app.command("compare")(compare)
     app.command("models")(models)
     app.command("quantize")(quantize)
     app.command("serve")(serve)

@@ -133,6 +133,11 @@ class Comparison:
     cannot: tuple[str, ...]
     notes: tuple[str, ...]
 
+    @property
+    def shared(self) -> bool:
+        """Whether both runs have anything in common."""
+        return bool(self.plots or self.texts or any(f.a is not None and f.b is not None for f in self.figures))
+
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON data."""
         return asdict(self)

@@ -150,7 +150,7 @@ def verdict(found: Comparison) -> tuple[str, ...]:
     """Tone, heading and notes: how many settings differ, and what cannot be compared."""
     notes = [plain_text(text) for text in found.cannot]
     names = [d.title for d in found.differences]
-    if found.cannot and not (found.figures or found.plots or found.texts):
+    if found.cannot and not found.shared:
         return "none", "These two cannot be compared", *notes
     if not names:
         return "even", "The same settings: what differs is chance and what ran beside", *notes
