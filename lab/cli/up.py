@@ -36,7 +36,7 @@ from lab.events import Recording
 from lab.models.packaged import PACKAGES, is_present
 from lab.paths import notebooks_dir, runtime_dir
 from lab.settings import DEFAULT_PORT, LANGUAGE, PAGE_TOKEN, lock_path
-from lab.strings import ENGLISH, default_language, known_language, languages
+from lab.strings import default_language, known_language, languages
 
 READY_S = 120.0
 JOIN_S = 20.0
@@ -54,7 +54,8 @@ SETTINGS_HELP = "TOML file with the settings of a hosted lab; implies --hosted."
 
 @dataclass(frozen=True, kw_only=True)
 class UpOptions:
-    """What `lab up` was asked for. `port` None: the first free one from 8866; `hosting` None: for this user alone."""
+    """What `lab up` was asked for. `port` None: the first free one from 8866; `hosting` None: for this user alone;
+    `language` "": the environment's."""
 
     port: int | None = None
     host: str = "127.0.0.1"
@@ -65,7 +66,7 @@ class UpOptions:
     recording: Path | None = None
     page: str = FIRST_PAGE
     hosting: HostedSettings | None = None
-    language: str = ENGLISH
+    language: str = ""
 
 
 @in_words
@@ -78,9 +79,7 @@ def up(
     allow_remote: Annotated[bool, typer.Option("--allow-remote", help=REMOTE_HELP)] = False,
     hosted: Annotated[bool, typer.Option("--hosted", help=HOSTED_HELP)] = False,
     settings: Annotated[Path | None, typer.Option("--settings", help=SETTINGS_HELP)] = None,
-    language: Annotated[
-        str | None, typer.Option("--language", help=LANGUAGE_HELP, metavar="CODE", show_default=False)
-    ] = None,
+    language: Annotated[str, typer.Option("--language", help=LANGUAGE_HELP, metavar="CODE", show_default=False)] = "",
 ) -> None:
     """Start the model process and the page, and open it."""
     hosting = hosted_settings(hosted or allow_remote, settings)
@@ -94,7 +93,7 @@ def up(
         threads=threads,
         allow_remote=allow_remote,
         hosting=hosting,
-        language=default_language() if language is None else known_language(language),
+        language=known_language(language) if language else "",
     )
     raise typer.Exit(run_up(options))
 
@@ -113,7 +112,7 @@ def hosted_settings(hosted: bool, path: Path | None) -> HostedSettings | None:
 def up_with_recording(recording: Path) -> int:
     """Show a recording in the page: `lab up` with LAB_REPLAY set for its kernels."""
     experiment = Recording.load(recording).started.card.experiment
-    return run_up(UpOptions(recording=recording.absolute(), page=experiment, language=default_language()))
+    return run_up(UpOptions(recording=recording.absolute(), page=experiment))
 
 
 def run_up(
@@ -171,6 +170,7 @@ def _run(
 
     began = time.monotonic()
     hosting, page_token = options.hosting, _page_token(options)
+    language = options.language or default_language()
     notebooks = notebooks_dir()
     port = choose_port(options.host, options.port)
     stop = threading.Event()
@@ -182,7 +182,7 @@ def _run(
         stack.callback(process.stop)
         process.start()
         environment = page_environment(process.url, process.token, options.recording, hosting, page_token)
-        environment[LANGUAGE] = options.language
+        environment[LANGUAGE] = language
         base_url = hosting.base_url if hosting is not None else "/"
         website = PageServer(page(options.host, port, notebooks), environment, options.host, port, base_url)
         stack.callback(website.stop)
