@@ -132,7 +132,7 @@ def _ray_node(command: list[str], folder: Path, log: Path) -> Iterator[subproces
         with suppress(psutil.NoSuchProcess):
             family = psutil.Process(process.pid).children(recursive=True)
         process.terminate()
-        for one in psutil.wait_procs(family, timeout=20)[1]:
+        for one in psutil.wait_procs(family, timeout=3)[1]:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
         process.wait(30)

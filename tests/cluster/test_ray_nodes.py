@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import pytest
 from backend import toys
 from far_node import ENVIRONMENT, NoNamespaces, TwoNodes, two_nodes
@@ -17,6 +21,19 @@ from lab.errors import BackendUnavailable, BadInput, Busy
 from lab.events import Progress, RunCancelled, RunFailed, RunFinished, RunStarted
 
 pytestmark = pytest.mark.cluster
+OTHER = """
+import sys
+import ray
+from ray import serve
+
+@serve.deployment(ray_actor_options={"num_cpus": 0})
+class Other:
+    def __call__(self, request):
+        return "still here"
+
+ray.init(address=sys.argv[1], log_to_driver=False)
+serve.run(Other.bind(), name="other", route_prefix="/other")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +160,14 @@ def test_a_machine_that_comes_back_runs_again(cluster: Cluster, http: HttpBacken
         toys.until(lambda: cluster.states() == {"RUNNING": 2}, "the far replica is back", timeout_s=120)
         for run, _ in one_on_each(http, nodes, "back"):
             run.stream.close()
+
+
+def test_what_else_the_cluster_serves_stays_when_the_lab_goes(cluster: Cluster, nodes: TwoNodes) -> None:
+    command = [sys.executable, "-c", OTHER, nodes.address]
+    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert httpx.get(cluster.url + "/other", trust_env=False).text == "still here"
+    assert httpx.get(cluster.url + "/live", trust_env=False).json() == {"ok": True}
+    cluster.end()
+    assert httpx.get(cluster.url + "/other", trust_env=False).text == "still here"
+    assert httpx.get(cluster.url + "/live", trust_env=False).status_code == 404

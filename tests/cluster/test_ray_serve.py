@@ -9,13 +9,15 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from backend import toys
+from backend.conftest import serving
+from free_port import free_port
 from toy_cluster import TOKEN, Cluster, ask_for, toy_cluster
 
 from lab.backend.http import HttpBackend
 from lab.backend.limits import Limits
 from lab.backend.protocol import InspectRequest, RunRequest
-from lab.backend.ray_serve.cluster import ClusterSettings, scaling
-from lab.errors import BadInput, Busy, ModelError, NotFound
+from lab.backend.ray_serve.cluster import ClusterSettings, scaling, until_open
+from lab.errors import BackendUnavailable, BadInput, Busy, ModelError, NotFound
 from lab.events import Progress, RunCancelled, RunFailed, RunFinished, RunStarted
 
 pytestmark = pytest.mark.cluster
@@ -150,3 +152,17 @@ def test_the_bounds_are_serve_s_and_a_fixed_number_needs_none() -> None:
     for delay in (0.0, 1.0, 10.0, 1000.0):  # no warning: what is measured spans several measurements
         (bounds,) = scaling(ClusterSettings(max_replicas=2, upscale_delay_s=delay)).values()
         assert bounds.metrics_interval_s < bounds.look_back_period_s <= max(30.0, delay)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_door_that_stands_elsewhere_is_said(monkeypatch: pytest.MonkeyPatch, answers: bool) -> None:
+    """A cluster whose Serve runs already keeps its own port."""
+    monkeypatch.setattr("lab.backend.ray_serve.cluster.OPEN_S", 0.5)
+    runner = toys.CountRunner()
+    with serving(toys.backend(runner), runner) as served:
+        port = int(served.url.rsplit(":", 1)[1]) if answers else free_port()
+        if answers:
+            until_open("127.0.0.1", port)
+        else:
+            with pytest.raises(BackendUnavailable, match=f"Nothing answers at http://127.0.0.1:{port}"):
+                until_open("127.0.0.1", port)

@@ -50,8 +50,18 @@ class Cluster:
         found: dict[str, int] = json.loads(line)
         return found
 
+    def end(self) -> None:
+        """Take the lab off, as a signal does."""
+        end(self.process)
+
     def was_closed(self, label: str) -> bool:
         return self.closed.exists() and label in self.closed.read_text().split()
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(90) == 0
 
 
 @contextmanager
@@ -77,8 +87,7 @@ def toy_cluster(folder: Path, environment: Mapping[str, str] | None = None, **se
             assert url, (folder / "log").read_text()[-2000:]
             yield Cluster(url, folder / "closed", process)
         finally:
-            process.stdin.close()
-            process.wait(90)
+            end(process)
 
 
 def ask_for(**params: object) -> RunRequest:

@@ -123,7 +123,7 @@ def deploy(
         serve.run(
             _application(settings, token, hosting, make_backend), name=APP, route_prefix="/", logging_config=_quiet()
         )
-        _until_open(host, port)
+        until_open(host, port)
     except LabError:
         shut_down(joined=bool(settings.address))
         raise
@@ -157,8 +157,12 @@ def shut_down(*, joined: bool = False) -> None:
         ray.shutdown()
 
 
-def _until_open(host: str, port: int) -> None:
-    """Wait for the door. A cluster whose Serve runs already keeps the address that it has."""
+def until_open(host: str, port: int) -> None:
+    """Wait for the door.
+
+    Raises:
+        BackendUnavailable: it stands elsewhere: a cluster whose Serve runs already keeps the address that it has.
+    """
     reached = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 - to be asked, not bound
     deadline = time.monotonic() + OPEN_S
     while time.monotonic() < deadline:
