@@ -18,7 +18,6 @@ class SideRow:
         a, b, against: as written.
         badge: where the figures come from; "" for none.
         shares: lengths of both bars in 0..1; None for none.
-        note: a line below the name.
     """
 
     id: str
@@ -27,7 +26,6 @@ class SideRow:
     b: str
     against: str = ""
     badge: str = ""
-    note: str = ""
     shares: tuple[float | None, float | None] | None = None
 
 

@@ -40,7 +40,8 @@ def differences(a: RunCard, b: RunCard) -> tuple[Difference, ...]:
     found = []
     names = dict.fromkeys((*fields, *sorted({*a.params, *b.params} - fields.keys())))
     for name in names:
-        values = a.params.get(name, _MISSING), b.params.get(name, _MISSING)
+        default = fields.get(name, {}).get("default", _MISSING)  # what an older lab did that had no such parameter
+        values = a.params.get(name, default), b.params.get(name, default)
         if values[0] != values[1] or type(values[0]) is not type(values[1]):
             field = fields.get(name, {})
             texts = (_text(value, field) for value in values)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bokeh.models import AdaptiveTicker
+
 from widgets.comparison.core import SharedPlot
 from widgets.format import format_number
 from widgets.plot import Columns, Plot, add_point_hover, add_words, new_figure, paint, source
@@ -19,6 +21,7 @@ class TwoRunsPlot(Plot):
 
     def __init__(self, x: str, y: str) -> None:
         fig = new_figure(x_label=x, y_label=y, height=230)
+        fig.xaxis[0].ticker = AdaptiveTicker(name="ticker", mantissas=[1, 2, 5])
         for side, marker, dash in (("a", "circle", []), ("b", "square", [7, 4])):
             line = fig.line("x", "y", source=source(f"{side}_line", "x", "y"), line_width=2.2, line_dash=dash)
             paint(line.glyph, line_color=COLOURS[side])
@@ -35,7 +38,7 @@ class TwoRunsPlot(Plot):
         low, high = min(ys, default=0.0), max(ys, default=1.0)
         start, end = min(xs, default=0.0), max(xs, default=1.0)
         from_zero = low >= 0 and low < 0.6 * high
-        bottom = 0.0 if from_zero else low - (high - low or abs(high) or 1.0) * 0.08
+        bottom = -0.05 * high if from_zero else low - (high - low or abs(high) or 1.0) * 0.08
         room, width = (high - bottom or 1.0) * 0.1, end - start or 1.0
         data: dict[str, Columns] = {}
         for side, points in (("a", a), ("b", b)):
@@ -53,6 +56,7 @@ class TwoRunsPlot(Plot):
             {
                 "x_range": {"start": start - width * 0.02, "end": end + width * 0.06},
                 "y_range": {"start": bottom, "end": high + room},
+                "ticker": {"min_interval": 1 if all(x == int(x) for x in xs) else 0},  # tokens and layers are whole
             },
             f"{shared.title}, {shared.y} over {shared.x}. A: {_ends(a)}. B: {_ends(b)}.",
         )
@@ -79,7 +83,7 @@ def _names(a: Points, b: Points, near: float) -> dict[str, list[float | str]]:
         "x": [x for (x, _), _ in ends],
         "y": [y for (_, y), _ in ends],
         "text": [name for _, name in ends],
-        "dy": [(-7 if name == upper else 7) if close else 0 for _, name in ends],
+        "dy": [(-12 if name == upper else 1) if close else 0 for _, name in ends],
     }
 
 

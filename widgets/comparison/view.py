@@ -22,6 +22,7 @@ from widgets.verdict import Verdict
 from widgets.word_pairs import LIMIT, Pair, Word, WordPairs
 
 MOST_BARS = 40
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 BEFORE = 20
 """Tokens shown before the first difference of long texts."""
 
@@ -54,7 +55,8 @@ class ComparisonView:
             ]
         )
         self._settings.show(setting_rows(found))
-        self._figures.show([figure_row(f) for f in found.figures])
+        marks = foot_marks(found)
+        self._figures.show([figure_row(f, marks.get(f.note, "")) for f in found.figures])
         self._caption.say(*(("p", text) for text in captions(found)))
         parts: list[ipw.Widget] = [self._verdict, self._legend, self._settings, self._figures, self._caption]
         parts += [self._table] if found.figures else []
@@ -163,15 +165,25 @@ def setting_rows(found: Comparison) -> list[SideRow]:
     return [SideRow(d.name, plain_text(d.title), plain_text(d.a), plain_text(d.b)) for d in found.differences]
 
 
-def figure_row(pair: FigurePair) -> SideRow:
-    """A figure: bars as long as the values, the larger one of full length; none where a value is below 0."""
+def foot_marks(found: Comparison) -> dict[str, str]:
+    """A mark for each note of figures: the note stands once, below the table."""
+    notes = dict.fromkeys(f.note for f in found.figures if f.note)
+    return {note: str(i).translate(_RAISED) for i, note in enumerate(notes, 1)}
+
+
+def figure_row(pair: FigurePair, mark: str = "") -> SideRow:
+    """A figure: bars as long as the values, the larger one of full length; none where one is below 0 or
+    they are not set against each other.
+
+    Args:
+        mark: of its note.
+    """
     values = [v for v in (pair.a, pair.b) if v is not None]
     top = max(values, default=0.0)
-    drawn = top > 0 and min(values) >= 0
+    drawn = top > 0 and min(values) >= 0 and pair.against_text != NOTHING
     shares = tuple(None if v is None or not drawn else v / top for v in (pair.a, pair.b))
-    return SideRow(
-        pair.id, pair.name, pair.a_text, pair.b_text, pair.against_text, badge(pair), pair.note, (shares[0], shares[1])
-    )
+    against = f"{pair.against_text} {mark}".rstrip()
+    return SideRow(pair.id, pair.name, pair.a_text, pair.b_text, against, badge(pair), (shares[0], shares[1]))
 
 
 def badge(pair: FigurePair) -> str:
@@ -184,8 +196,9 @@ def captions(found: Comparison) -> list[str]:
     """What must be known of the figures."""
     if not found.figures:
         return [plain_text(note) for note in found.notes]
-    words = "B against A: times, rates, sizes and errors as B / A, counts, shares and scores as B − A."
-    return [words, *(plain_text(note) for note in found.notes)]
+    words = "B against A: times, rates, sizes and errors as B / A, counts, shares and scores as B\u00a0−\u00a0A."
+    marked = [f"{mark} {note[:1].upper()}{note[1:]}." for note, mark in foot_marks(found).items()]
+    return [words, *(plain_text(note) for note in (*marked, *found.notes))]
 
 
 def plot_words(shared: SharedPlot) -> str:
@@ -252,7 +265,8 @@ def _pair(i: int, a: Token | None, b: Token | None) -> Pair:
 
 def text_lines(shared: SharedText) -> Sequence[tuple[str, str]]:
     """Both as text."""
-    lines = [(who, "".join(t.text for t in row)) for who, row in (("A", shared.a), ("B", shared.b))]
+    sides = (("A", shared.a), ("B", shared.b)) if shared.first is not None else (("Both", shared.a),)
+    lines = [(who, "".join(t.text for t in row)) for who, row in sides]
     return [("p", "As text"), *(("p", f"{who}: {plain_text(text.strip(' ')) or NOTHING}") for who, text in lines)]
 
 

@@ -72,14 +72,18 @@ def _text_basis(state: WordsState) -> str:
 def held_out(state: RunState) -> str:
     """The held-out text of the run; runs with other ones are not comparable in what was measured on it."""
     used = next((t for t in state.texts.texts if t.role == "held-out"), None) if state.texts else None
-    return f"held-out text {used.hash[:6]}, {used.tokens} tokens" if used else ""
+    return _held_out(used.hash) if used else ""
+
+
+def _held_out(digest: str) -> str:
+    return f"held-out text {digest[:6]}"
 
 
 def divergence_figures(key: str, what: str, found: Divergence | None) -> list[Quantity | None]:
     """Figures of a changed model on held-out text: comparable where that text is the same."""
     if found is None:
         return []
-    text = f"held-out text {found.text_hash[:6]}, {found.positions} positions"
+    text = _held_out(found.text_hash)
     flips = found.flips / found.positions if found.positions else None
     values: tuple[tuple[str, float | None, Measure], ...] = (
         ("KL, nats", found.kl, SIZE),

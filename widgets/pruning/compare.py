@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from widgets.comparison.told import (
     COUNT,
-    DERIVED,
     MS,
     SHARE,
     SIZE,
@@ -150,5 +149,5 @@ def _by_layer(state: PruningState) -> list[Line]:
             "relative error, mean",
             tuple((layer, e) for layer, e in errors if e is not None),
         ),
-        Line("layer_kept", "Weights kept by layer", "layer", "kept, %", tuple(kept), DERIVED),
+        Line("layer_kept", "Weights kept by layer", "layer", "kept, %", tuple(kept)),
     ]

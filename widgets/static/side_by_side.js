@@ -1,4 +1,4 @@
-// Two runs in one table: {label, first, heads: [a, b], against, rows: [{name, a, b, against, badge, note, shares}]}.
+// Two runs in one table: {label, first, heads: [a, b], against, rows: [{name, a, b, against, badge, shares}]}.
 // `shares` are the lengths of the bars of A and B in 0..1; null: none. The figures stand in cells: the bars repeat them.
 
 const SIDE_MARKS = [
@@ -32,8 +32,7 @@ function render({ model, el }) {
     row.name = make("th");
     row.name.scope = "row";
     row.text = make("bdi");
-    row.note = make("small", "lab-sides-note");
-    row.name.append(row.text, row.note);
+    row.name.append(row.text);
     row.bars = make("td", "lab-sides-bars");
     setAttr(row.bars, "aria-hidden", "true");
     row.lengths = [1, 2].map((series) => {
@@ -78,8 +77,6 @@ function render({ model, el }) {
     });
     keyed(body, rows, (row, i) => row.id ?? i, makeRow, (node, row) => {
       setText(node.text, row.name);
-      setText(node.note, row.note);
-      node.note.hidden = !row.note;
       node.sides.forEach((cell, i) => setText(cell.words, i ? row.b : row.a));
       setText(node.against, row.against);
       setText(node.badge, row.badge);
