@@ -23,12 +23,13 @@ def visible(text: str) -> str:
     return f"◌{shown}" if unicodedata.category(shown[0]).startswith("M") else shown
 
 
-def quoted(text: str, most: int = 40) -> str:
+def quoted(text: str, most: int = 40, marks: str = "“”") -> str:
     """`text` in quotation marks for a sentence; spaces stay, control characters are named, long texts are cut."""
     if not text:
-        return "“” (an unfinished character)"
+        return f"{marks} (an unfinished character)"
     shown = _HARD.sub(_name, text)
-    return f"“{shown[: most - 1]}…”" if len(shown) > most else f"“{shown}”"
+    opening, closing = marks
+    return f"{opening}{shown[: most - 1]}…{closing}" if len(shown) > most else f"{opening}{shown}{closing}"
 
 
 def plain_text(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from lab.events import Recording
 from lab.strings import Strings
@@ -28,16 +29,17 @@ def prediction(recording: Recording, words: Strings) -> Prediction | None:
     place = first.rank + 1
     places = sorted({1, place, beams * FAR} | ({2} if place == 1 else set()))
     ratio = math.exp(min(700.0, best.sum_log_prob - sum(greedy.log_probs)))
-    prompt = quoted(str(recording.started.card.params.get("prompt", "")))
+    quote = partial(quoted, marks=words("page.quotes"))
+    prompt = quote(str(recording.started.card.params.get("prompt", "")))
     key = "beam_search.prediction"
     return Prediction(
-        text=words(f"{key}.text", prompt=prompt, beams=beams, first=quoted(first.text)),
+        text=words(f"{key}.text", prompt=prompt, beams=beams, first=quote(first.text)),
         options=tuple(words(f"{key}.place", place=p) for p in places),
         answer=places.index(place),
         figure=words(f"{key}.figure", place=place, share=format_share(math.exp(first.log_prob))),
         why=words(
             f"{key}.why",
-            greedy=quoted(greedy.texts[0]),
+            greedy=quote(greedy.texts[0]),
             greedy_share=format_share(math.exp(greedy.log_probs[0])),
             beams=beams,
             far=places[-1],

@@ -74,7 +74,7 @@ function render({ model, el }) {
     setText(node.elsewhere, words().try_elsewhere);
     keyed(node.parts.tries, tries, (item) => item.preset, (item) => {
       const row = make("li");
-      row.button = makeButton("lab-small lab-lesson-start", "", () => post(model, { type: "try", preset: item.preset }));
+      row.button = makeButton("", "", () => post(model, { type: "try", preset: item.preset }));
       row.note = make("p");
       row.append(row.button, row.note);
       return row;
