@@ -16,7 +16,7 @@ from lab.errors import Busy
 from lab.events import Event, Loading, Proof, Queued, RunFinished, RunStarted
 
 if TYPE_CHECKING:
-    from widgets.dashboard import Dashboard
+    from widgets.page import Dashboard
 
 
 @dataclass(frozen=True)

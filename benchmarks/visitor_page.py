@@ -67,6 +67,6 @@ def open_page(visitor: int, experiment: str, environment: dict[str, str]) -> Pag
     client.start_channels()
     client.wait_for_ready(timeout=READY_S)
     page = Page(visitor, manager, client)
-    page.execute(f"from widgets.dashboard import Dashboard\npage = Dashboard({experiment!r})")
+    page.execute(f"from widgets.page import Dashboard\npage = Dashboard({experiment!r})")
     page.controls_s = time.monotonic() - began
     return page

@@ -102,7 +102,7 @@ LIGHT = [
     "import lab.events, lab.events.kv_cache",
     "import lab.experiments.registry; lab.experiments.registry.get_experiment('kv_cache').info()",
     "import lab.backend.protocol, lab.backend.http, lab.backend.connect",
-    "import widgets, widgets.dashboard, widgets.kv_cache.views",
+    "import widgets, widgets.page, widgets.kv_cache.views",
     "import lab.cli",
 ]
 
@@ -150,3 +150,14 @@ def test_files_stay_readable() -> None:
         if (n := len(p.read_text().splitlines())) > 400
     }
     assert long == {}
+
+
+def test_no_public_name_of_the_views_is_a_module_s_too() -> None:
+    """The import system would put the module in the function's place, and a notebook's second import would get it."""
+    code = "import widgets, widgets.page; print(all(map(callable, (vars(widgets)[n] for n in widgets.__all__))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.stdout.strip() == "True", done.stderr
+    public = ast.parse((ROOT / "widgets/__init__.py").read_text())
+    names = {node.name for node in public.body if isinstance(node, ast.FunctionDef)}
+    assert "dashboard" in names
+    assert not {path.stem for path in (ROOT / "widgets").iterdir()} & names

@@ -5,34 +5,38 @@ Nothing here loads torch: models run behind `lab.backend`.
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import ipywidgets as ipw
+
     from lab.events import Recording
-    from widgets.dashboard import Dashboard
     from widgets.front.view import FrontPage
+    from widgets.page import Dashboard
 
-__all__ = ["dashboard", "export_html", "front_page"]
-
-
-class _Package(ModuleType):
-    """Once `widgets/dashboard.py` is loaded, the import system would put that module in the function's place."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
+__all__ = ["compare", "dashboard", "export_html", "front_page"]
 
 
-sys.modules[__name__].__class__ = _Package
+def compare(a: Dashboard | Recording | Path | str, b: Dashboard | Recording | Path | str) -> ipw.VBox:
+    """Two runs of one experiment side by side, for a notebook cell: what differs, figures, pictures on the same axes.
+
+    Args:
+        a, b: recordings, their files, or pages whose runs have ended.
+
+    Raises:
+        Unavailable: a page's run has not ended.
+        LabError: a file cannot be read, both are the same run, or they are of different experiments.
+    """
+    from widgets.comparison.page import comparison_page
+
+    return comparison_page(a, b)
 
 
 def dashboard(experiment: str, **options: Any) -> Dashboard:
-    """The page of `experiment`, for a notebook cell; options as for `widgets.dashboard.Dashboard`."""
-    from widgets.dashboard import Dashboard
+    """The page of `experiment`, for a notebook cell; options as for `widgets.page.Dashboard`."""
+    from widgets.page import Dashboard
 
     return Dashboard(experiment, **options)
 
@@ -63,7 +67,7 @@ def export_html(run: Dashboard | Recording | Path | str, out: Path | str) -> int
     from lab.errors import Unavailable
     from lab.events import Recording
     from lab.exporting import write_html
-    from widgets.dashboard import Dashboard
+    from widgets.page import Dashboard
 
     found = run.session.recording() if isinstance(run, Dashboard) else run
     if found is None:

@@ -39,9 +39,12 @@ class Running:
 
     def say(self, code: str) -> str:
         """What an expression is in the kernel, as Python writes it."""
-        self.client.execute("", user_expressions={"said": code})
-        reply = self.client.get_shell_msg(timeout=READY_S)["content"]
-        said: str = reply["user_expressions"]["said"]["data"]["text/plain"]
+        asked = self.client.execute("", user_expressions={"said": code})
+        while True:  # what was asked while it started may be answered twice
+            reply = self.client.get_shell_msg(timeout=READY_S)
+            if reply["parent_header"].get("msg_id") == asked:
+                break
+        said: str = reply["content"]["user_expressions"]["said"]["data"]["text/plain"]
         return said
 
     def end(self) -> None:

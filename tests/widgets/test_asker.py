@@ -9,7 +9,7 @@ from quantization_whole import started
 
 from lab.backend.protocol import Backend, InspectRequest
 from widgets.asker import Asker
-from widgets.dashboard import Dashboard
+from widgets.page import Dashboard
 from widgets.session import Session
 
 

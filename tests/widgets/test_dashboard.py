@@ -17,10 +17,10 @@ from lab.errors import NotFound
 from lab.events import Recording, RunStarted
 from lab.events.kv_cache import CacheLedger, TokenDecoded, UncachedToken
 from lab.strings import strings
-from widgets.dashboard import Dashboard
 from widgets.exporting import make_export
 from widgets.kv_cache.tables import ledger_table, race_table
 from widgets.opening import RECORDINGS
+from widgets.page import Dashboard
 from widgets.poster import poster_html
 
 RECORDED = RECORDINGS / "kv_cache.safetensors"

@@ -25,12 +25,12 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.exporting import write_html
 from lab.strings import strings
 from widgets import export_html as export_from_notebook
-from widgets.dashboard import Dashboard
 from widgets.exported import html as exported
 from widgets.exported.rehearsal import Rehearsal, Slot, _at, differences, look, rehearse
 from widgets.exported.still import StillPage
 from widgets.exporting import export_items, make_export
 from widgets.opening import RECORDINGS
+from widgets.page import Dashboard
 from widgets.plot import bokehjs_source
 
 HOSTILE = "</script><img src=x onerror=\"document.title='broken'\"><!--"

@@ -14,13 +14,13 @@ from lab.errors import BadInput
 from lab.events import Recording
 from lab.experiments.registry import EXPERIMENTS
 from lab.strings import languages, strings
-from widgets.dashboard import Dashboard
 from widgets.experiment import Desk, build_views
 from widgets.front.page import front_html
 from widgets.front.path import PATH
 from widgets.front.view import FrontPage
 from widgets.lesson import Lesson
 from widgets.lesson_form import LessonForm
+from widgets.page import Dashboard
 from widgets.stills import FOLDER, read_stills
 
 PAGES = [(name, language) for name in EXPERIMENTS for language in languages()]
@@ -217,11 +217,3 @@ def test_stills_of_a_language_lead_on_in_it(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_path_s_tasks_are_all_there() -> None:
     assert {station.experiment for station in PATH} == set(EXPERIMENTS)
-
-
-def test_the_package_s_function_stays_when_its_module_is_loaded() -> None:
-    """A second cell may import it again, and kernels are forked from a process that has loaded the module."""
-    import widgets
-
-    assert Dashboard.__module__ == "widgets.dashboard"
-    assert callable(widgets.dashboard)

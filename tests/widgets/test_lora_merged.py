@@ -17,12 +17,12 @@ from samples import sample_facts
 from words_sim import HOSTILE
 
 from lab.events import Event, ModelFacts, RunStarted
-from widgets.dashboard import Dashboard
 from widgets.experiment import Desk, build_views
 from widgets.lora.keep_section import KeepSection
 from widgets.lora.merged_section import MergedSection, quantize_link, written_words
 from widgets.lora.state import LoraState
 from widgets.lora.views import LoraViews
+from widgets.page import Dashboard
 
 
 def lived(events: Iterable[Event]) -> list[Event]:

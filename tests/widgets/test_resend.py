@@ -6,7 +6,7 @@ import ipywidgets as ipw
 import pytest
 from pages import send, walk
 
-from widgets.dashboard import Dashboard
+from widgets.page import Dashboard
 from widgets.plot import BokehLoader
 from widgets.view import View
 

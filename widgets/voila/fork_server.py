@@ -18,18 +18,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-PRELOADED = ("ipykernel.ipkernel", "ipykernel.kernelapp", "widgets.dashboard", "widgets.front.view")
+PRELOADED = ("ipykernel.ipkernel", "ipykernel.kernelapp", "widgets.page", "widgets.front.view")
 
 
 def preload() -> None:
     """Import what pages need. No thread may be started here: a fork would not have it."""
-    import widgets
     from widgets.experiment import VIEWS
 
-    offered = {name: getattr(widgets, name) for name in widgets.__all__}
     for name in (*PRELOADED, *(place.split(":")[0] for place in VIEWS.values())):
         import_module(name)
-    vars(widgets).update(offered)  # the module `widgets.dashboard` took the place of the function that a page calls
     gc.collect()
     gc.freeze()  # a collection in a fork would write to all that is shared
 

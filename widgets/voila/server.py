@@ -4,6 +4,7 @@ What is set here and why:
 - the lab's own template, found through JUPYTER_PATH; a visitor cannot choose another;
 - a pre-launch hook that touches the XSRF cookie, so that closing a page may end its kernel, and that answers for the
   index page, which needs no kernel;
+- kernels are forked from a process that has imported what pages need, where that is safe;
 - idle kernels are culled, for pages whose closing was never heard of;
 - what a hosted lab allows comes from the environment, see `lab.backend.hosting`; no configuration file is read;
 - kernels write their errors to this server's log, never to the page.
@@ -12,6 +13,7 @@ What is set here and why:
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 from functools import cache
 from pathlib import Path
@@ -122,6 +124,15 @@ def environment(base: dict[str, str]) -> dict[str, str]:
     return {**base, "JUPYTER_PATH": os.pathsep.join(paths)}
 
 
+def transport() -> dict[str, Any]:
+    """How the server talks to its kernels: encrypted where what is installed can. A kernel warns of all else."""
+    import zmq
+    from jupyter_client.manager import KernelManager
+
+    can = "transport_encryption" in KernelManager.class_trait_names() and zmq.has("curve")
+    return {"transport_encryption": "auto"} if can else {}
+
+
 def main() -> None:
     """Run the server in this process until it is told to end."""
     parser = argparse.ArgumentParser(prog="python -m widgets.voila.server")
@@ -133,6 +144,8 @@ def main() -> None:
 
     from traitlets.config import Config
 
+    from widgets.voila.forked import fork_kernels
+    from widgets.voila.hushed import hush
     from widgets.voila.pages import Pages
 
     hosting = hosted()
@@ -143,7 +156,10 @@ def main() -> None:
         hosting=hosting,
         token=os.environ.pop(PAGE_TOKEN, ""),  # no kernel needs it
     )
+    settings["KernelManager"] = transport()
+    fork_kernels()
     app = Pages.instance(config=Config(settings))
+    hush(app.log, logging.getLogger("tornado.general"))
     app.initialize([str(options.notebooks)])
     app.start()
 
