@@ -57,7 +57,10 @@ class PageDrawing:
             models=[{"id": model, "label": name} for model, name in state.models.items()],
             model=state.model,
         )
-        parts.runner.show(session.phase, session.fraction, self._note(), can_run=not parts.controls.invalid)
+        # A recording that ended is not a run that this page made: its header says so, and the bar says nothing.
+        shown = session.replaying and session.phase == "done"
+        phase, fraction = ("idle", None) if shown else (session.phase, session.fraction)
+        parts.runner.show(phase, fraction, self._note(), can_run=not parts.controls.invalid)
         parts.heartbeat.show(
             mode="live" if started and not session.recorded and not session.replaying else "recorded",
             when=session.recorded or "",

@@ -77,7 +77,7 @@ class ErrorsSection(Section[PruningState]):
         base = _magnitude(own)
         line = Line(text.of(base), "magnitude") if base and math.isfinite(text.of(base)) else None
         heads = (Column(text.name.partition(" ")[0]), Column(other.name.partition(" ")[0]), Column("× magnitude"))
-        self._bars.show(error_rows(own), heads, line=line, log=percent)
+        self._bars.show(error_rows(own), heads, line=line, log=tick)
         self._caption.say(
             (
                 "p",
@@ -110,6 +110,11 @@ def error_rows(errors: Sequence[PruneErrors]) -> list[BarRow]:
             BarRow(tight(e.setting.label), bars, cells, dots=dots, title=f"{e.setting.label}, {format_ms(e.ms)}")
         )
     return rows
+
+
+def tick(share: float) -> str:
+    """A share below a scale: "0.1 %"."""
+    return f"{100 * share:g}\u00a0%"
 
 
 def times(ratio: float) -> str:

@@ -22,7 +22,8 @@ function maskOf(text, rows, columns) {
 
 /** A CSS colour as [r, g, b]. */
 function rgbOf(text) {
-  const probe = document.createElement("canvas").getContext("2d");
+  rgbOf.probe ??= document.createElement("canvas").getContext("2d");
+  const { probe } = rgbOf;
   probe.fillStyle = "#888888";
   probe.fillStyle = text.trim();
   const hex = probe.fillStyle;

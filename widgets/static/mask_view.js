@@ -143,6 +143,7 @@ function render({ model, el }) {
 
   function paintNow() {
     if (!shown.length || !measure()) return;
+    palette = paletteOf(el, state.colours); // now: the page's styles may have come after the state
     clampView();
     const span = spanOf();
     const { dpr } = room;
@@ -239,7 +240,6 @@ function render({ model, el }) {
 
   function redraw(next) {
     state = next;
-    palette = paletteOf(el, state.colours);
     const infos = state.panels ?? [];
     const old = new Map(shown.map((panel) => [panel.info.id, panel]));
     shown = [];

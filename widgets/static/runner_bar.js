@@ -2,7 +2,7 @@
 
 const WORDS = {
   idle: "", queued: "waiting", loading: "loading the model", running: "running", stopping: "stopping",
-  done: "done", failed: "failed", stopped: "stopped",
+  done: "finished", failed: "failed", stopped: "stopped",
 };
 const BUSY = ["queued", "loading", "running", "stopping"];
 const ANNOUNCE_MS = 5000;
