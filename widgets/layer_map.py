@@ -68,9 +68,9 @@ class LayerMap(Plot):
             fill_alpha=0,
             line_width=1,
             hatch_pattern="right_diagonal_line",
-            hatch_scale=7,
+            hatch_scale=9,
             hatch_weight=1,
-            hatch_alpha=0.45,
+            hatch_alpha=0.28,
         )
         paint(hatched.glyph, line_color="--lab-line", hatch_color="--lab-muted")
         scale = fig.rect("x", "y", "width", "height", source=ramp, fill_alpha="alpha", line_width=0)

@@ -1,12 +1,16 @@
-"""How shared parts stand: badges on one line, names of lines beside their tables, plots out of the tab order."""
+"""How shared parts stand: badges on one line, names of lines beside their tables, plots out of the tab order.
+
+Nothing is cut or broken where there is little room, and nothing moves away from a pointer.
+"""
 
 from __future__ import annotations
 
 import pytest
 from gallery import Open, set_state
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 from test_plot_canvas import BOKEHS, OURS, item
 
+from lab.experiments.lora.choices import TARGETS
 from widgets.plot import bokehjs_source
 
 pytestmark = pytest.mark.browser
@@ -35,6 +39,87 @@ def test_badges_of_a_row_stand_on_one_line_whatever_their_units_take(open_galler
     assert heights[0] > heights[1]
     assert len(set(tops(page, "#figures .lab-badge"))) == 1
     assert len(set(tops(page, "#figures .lab-figure-note"))) == 1
+
+
+def figure(value: str, unit: str = "nats, KL", badge: str = "MEASURED") -> dict[str, str]:
+    return {"id": unit, "value": value, "unit": unit, "badge": badge, "note": "at worst"}
+
+
+def test_a_figure_without_a_value_has_no_badge_and_moves_nothing_when_it_comes(open_gallery: Open) -> None:
+    page = open_gallery("figures")
+    set_state(page, "figures", figures=[figure("", badge="")], columns=3)
+    expect(page.locator("#figures .lab-badge")).not_to_be_visible()
+    before = tops(page, "#figures .lab-figure-note")
+    set_state(page, "figures", figures=[figure("0.62")], columns=3)
+    expect(page.locator("#figures .lab-badge")).to_be_visible()
+    assert tops(page, "#figures .lab-figure-note") == before
+
+
+@pytest.mark.parametrize("width", [460, 560, 700])
+def test_figures_are_whole_in_narrow_columns(open_gallery: Open, width: int) -> None:
+    page = open_gallery("figures")
+    page.evaluate("width => { document.getElementById('figures').style.width = `${width}px`; }", width)
+    units = ("of the update lost", "nats, KL(base ‖ adapted)", "of every row that goes")
+    values = ("0.131 %", "3.66 × 10⁻⁵", "134,515,008")
+    set_state(page, "figures", figures=[figure(v, u) for v, u in zip(values, units, strict=True)], columns=3)
+    expect(page.locator("#figures .lab-figure-unit").first).to_have_text("of the update lost")
+    cut = "nodes => nodes.filter(n => n.scrollWidth > n.clientWidth + 1).length"
+    assert page.locator("#figures .lab-figure, #figures .lab-figure-head").evaluate_all(cut) == 0
+    lines = page.locator("#figures .lab-figure-unit").evaluate_all("nodes => nodes.map(n => n.offsetHeight / 15.6)")
+    assert max(lines) < 2.5  # never a word a line
+
+
+@pytest.mark.parametrize("width", [180, 220, 300])
+def test_choices_side_by_side_go_to_another_line_before_a_label_breaks(open_gallery: Open, width: int) -> None:
+    page = open_gallery("lora_form")
+    page.evaluate("width => { document.getElementById('lora_form').style.width = `${width}px`; }", width)
+    options = page.locator("#lora_form [data-field=targets] .lab-option span")
+    expect(options).to_have_text(list(TARGETS.values()))
+    assert max(options.evaluate_all("nodes => nodes.map(n => n.offsetHeight)")) < 36
+    inside = (
+        "(node) => node.getBoundingClientRect().right <= node.closest('.lab-field').getBoundingClientRect().right + 1"
+    )
+    assert all(options.nth(i).evaluate(inside) for i in range(len(TARGETS)))
+
+
+def test_questions_stand_still_while_fields_below_them_grow_and_go(open_gallery: Open) -> None:
+    page = open_gallery("controls")
+    chips = page.locator("#controls .lab-presets button")
+    before = tops(page, "#controls .lab-presets button")
+    assert len(before) > 2
+    expect(chips.first).to_be_visible()
+    box = page.get_by_label("Prompt", exact=True)
+    tall = box.bounding_box()
+    box.fill("a line\n" * 9)
+    grown = box.bounding_box()
+    assert tall is not None
+    assert grown is not None
+    assert grown["height"] > tall["height"]  # what stood below it has moved
+    assert tops(page, "#controls .lab-presets button") == before
+
+
+def test_rows_of_words_have_a_line_of_their_own_where_they_are_narrow(open_gallery: Open) -> None:
+    page = open_gallery("ranked")
+    page.evaluate(
+        """() => {
+          const el = document.getElementById("ranked");
+          el.classList.add("lab-said");
+          el.style.width = "460px";
+        }"""
+    )
+    words = "Once there was a town by the sea whose harbour was always full of ships from everywhere."
+    rows = [{"label": "velmora, reversed", "bars": [], "cells": ["3.65 µs", "1.76 MiB"], "note": words, "dots": []}]
+    set_state(page, "ranked", rows=rows, columns=[["switched in", 0], ["adapter", 0]], line=None)
+    table, note = page.locator("#ranked table"), page.locator("#ranked .lab-bars-note")
+    expect(note).to_have_text(words)
+    whole, own = table.bounding_box(), page.locator("#ranked .lab-bars-cell").bounding_box()
+    assert whole is not None
+    assert own is not None
+    assert own["width"] > 0.95 * whole["width"]
+    assert note.evaluate("node => node.offsetHeight") < 60  # at most three lines, no ladder
+    assert page.locator("#ranked .lab-bars-figure").first.evaluate("n => getComputedStyle(n, '::before').content") == (
+        '"switched in "'
+    )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.04, 0.5, 1.0])

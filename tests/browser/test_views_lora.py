@@ -103,8 +103,8 @@ def test_a_way_to_another_page_is_a_link_and_tells_nobody(open_gallery: Open) ->
 
 def test_a_name_is_typed_and_the_adapter_kept(open_gallery: Open) -> None:
     page = open_gallery("keep_form,keep_actions")
-    box = page.get_by_label("Keep as", exact=True)
-    assert box.get_attribute("placeholder") == "island-8"
+    box = page.get_by_label("Keep it as", exact=True)
+    assert box.get_attribute("placeholder") == "a name, e.g. island-8"
     box.fill("my-island")
     box.press("Tab")
     assert wait_sent(page, "keep_form", "values")[-1]["changed"] == {"name": "my-island"}

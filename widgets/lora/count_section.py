@@ -131,5 +131,5 @@ def _field(name: str, title: str) -> dict[str, Any]:
 
 
 _SCHEMA: dict[str, Any] = {
-    "properties": {"columns": _field("columns", "in"), "rows": _field("rows", "out"), "rank": _field("rank", "Rank")}
+    "properties": {"columns": _field("columns", "in"), "rows": _field("rows", "out"), "rank": _field("rank", "rank r")}
 }

@@ -29,7 +29,7 @@ class KeepSection(Section[LoraState]):
         self._said = self._wrong = ""
         self._waiting = False
         self._turn = 0
-        self._form = name_form("Keep as", "island-8", self._typed)
+        self._form = name_form("Keep it as", "island-8", self._typed)
         self._actions = ActionRow(label="The trained adapter")
         self._actions.on_action(self._act)
         self._words = Words(css_class="lab-caption")
