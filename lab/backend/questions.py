@@ -41,7 +41,7 @@ def bounded_answer(name: str, compute: Callable[[], Answer], max_bytes: int) -> 
         ) from None
     took_ms = (time.perf_counter() - began) * 1e3
     if took_ms > SLOW_MS:
-        log.warning("the question %r took %.0f ms; runs waited for it", name, took_ms)
+        log.debug("the question %r took %.0f ms; runs waited for it", name, took_ms)
     size = len(json.dumps(plain, separators=(",", ":"), allow_nan=False).encode())
     if size > max_bytes:
         raise LabError(
