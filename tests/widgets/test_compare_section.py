@@ -21,8 +21,9 @@ from lab.backend.limits import MIB
 from lab.errors import LabError, Unavailable
 from lab.events import Event, Recording
 from widgets import compare
-from widgets.comparison.core import SharedPlot, SharedText, run_of
 from widgets.comparison.core import compare as set_against
+from widgets.comparison.core import run_of
+from widgets.comparison.data import SharedPlot, SharedText
 from widgets.comparison.plot import MOST_MARKS, TwoRunsPlot
 from widgets.comparison.reading import ENVELOPE_BYTES, LARGEST_BYTES, read_upload, upload_limit
 from widgets.comparison.section import CompareSection

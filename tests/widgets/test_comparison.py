@@ -16,7 +16,8 @@ from lab.errors import BadInput
 from lab.events import Recording, RunCancelled, RunFailed, RunStarted
 from lab.experiments.registry import EXPERIMENTS
 from widgets.comparison.cards import MOST, differences
-from widgets.comparison.core import Comparison, FigurePair, compare, run_of
+from widgets.comparison.core import compare, run_of
+from widgets.comparison.data import Comparison, FigurePair
 from widgets.comparison.told import NUMBER, SHARE, SIZE, Line, Told, collect, figure
 from widgets.opening import RECORDINGS
 
@@ -238,6 +239,6 @@ def test_every_experiment_tells_its_packaged_run(name: str) -> None:
 
 
 def test_the_module_needs_no_widget() -> None:
-    for path in ("core", "told", "cards", "words", "variants", "training"):
+    for path in ("core", "data", "told", "cards", "words", "variants", "training"):
         text = (Path(__file__).parents[2] / "widgets" / "comparison" / f"{path}.py").read_text()
         assert "ipywidgets" not in text

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bokeh.models import AdaptiveTicker
 
-from widgets.comparison.core import SharedPlot
+from widgets.comparison.data import SharedPlot
 from widgets.format import format_number
 from widgets.plot import Columns, Plot, add_point_hover, add_words, new_figure, paint, source
 

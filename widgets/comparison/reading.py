@@ -12,7 +12,8 @@ from lab.backend.hosting import hosted
 from lab.backend.limits import MIB
 from lab.errors import BadInput, LabError, RecordingError
 from lab.events import Event, Recording
-from widgets.comparison.core import Comparison, Run, compare, run_of, same_run
+from widgets.comparison.core import Run, compare, run_of, same_run
+from widgets.comparison.data import Comparison
 
 log = logging.getLogger(__name__)
 

@@ -175,7 +175,7 @@ class CompareSection:
             self._error.show(self._trouble.message, self._trouble.remedy, self._trouble.code)
 
     def _say(self, kept: Kept | None, *, waits: bool) -> None:
-        words = "Keep a run here as A. The next one, with other settings, is B, and both stand on the same axes."
+        words = "Keep a run as A; the next one, with other settings, is B, on the same axes."
         self._heading.say(("h2", TITLE), *((("p", words),) if kept is None else ()))
         told = "A is the run on the page. Change a setting and press Run: the new run is B."
         self._waiting.say(*((("p", told),) if waits else ()))

@@ -8,7 +8,7 @@ from itertools import zip_longest
 import ipywidgets as ipw
 
 from widgets.bar_table import Bar, BarRow, BarTable, Column
-from widgets.comparison.core import Comparison, FigurePair, SharedPlot, SharedText, Side
+from widgets.comparison.data import Comparison, FigurePair, SharedPlot, SharedText, Side
 from widgets.comparison.plot import COLOURS, TwoRunsPlot
 from widgets.comparison.told import Token
 from widgets.data_table import DataTable
