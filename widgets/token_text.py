@@ -28,8 +28,7 @@ def quoted(text: str, most: int = 40, marks: str = "“”") -> str:
     if not text:
         return f"{marks} (an unfinished character)"
     shown = _HARD.sub(_name, text)
-    opening, closing = marks
-    return f"{opening}{shown[: most - 1]}…{closing}" if len(shown) > most else f"{opening}{shown}{closing}"
+    return f"{marks[0]}{shown[: most - 1]}…{marks[1]}" if len(shown) > most else f"{marks[0]}{shown}{marks[1]}"
 
 
 def plain_text(text: str) -> str:

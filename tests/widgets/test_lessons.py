@@ -13,7 +13,7 @@ import pytest
 from lab.errors import BadInput
 from lab.events import Recording
 from lab.experiments.registry import EXPERIMENTS
-from lab.strings import languages, strings
+from lab.strings import Strings, languages, strings
 from widgets.experiment import Desk, build_views
 from widgets.front.page import front_html
 from widgets.front.path import PATH
@@ -217,3 +217,46 @@ def test_stills_of_a_language_lead_on_in_it(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_path_s_tasks_are_all_there() -> None:
     assert {station.experiment for station in PATH} == set(EXPERIMENTS)
+
+
+SELDOM = {
+    "kv_cache.prediction.other",  # a run whose cache is not the formula's
+    "speculative.prediction.turns",  # one that was not faster, or was
+    "speculative.prediction.average",
+    "pruning.prediction.because",
+    "saved.defaults",
+}
+"""Texts that not every packaged recording leads to."""
+
+
+def test_no_text_lies_in_the_catalogue_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: set[str] = set()
+    say, of = Strings.__call__, Strings.of
+
+    def spy(self: Strings, key: str, /, **values: object) -> str:
+        used.add(key)
+        return say(self, key, **values)
+
+    def spy_of(self: Strings, key: str, *names: str) -> dict[str, str]:
+        used.update(f"{key}.{name}" for name in names)
+        return of(self, key, *names)
+
+    monkeypatch.setattr(Strings, "__call__", spy)
+    monkeypatch.setattr(Strings, "of", spy_of)
+    words = strings("de")
+    from widgets.exported.still import StillPage
+    from widgets.kv_cache.lesson import sections as kv_sections
+    from widgets.quantization.lesson import sections as quantization_sections
+    from widgets.voila.server import page_resources
+
+    for name in EXPERIMENTS:
+        for answered in (True, False):
+            lesson.__wrapped__(name, "de", answered=answered)
+        StillPage(recorded(name), words)
+    kv_sections(words, None, "float32", None)
+    quantization_sections(words, None, None)
+    front_html({name: recorded(name) for name in EXPERIMENTS}, words)
+    page_resources.__wrapped__()
+    page = Dashboard("kv_cache", backend=Refusing(), autorun=False, language="de")  # type: ignore[arg-type]
+    page.close()
+    assert sorted(set(words) - used - SELDOM) == []
