@@ -146,6 +146,25 @@ def test_rows_in_the_browser_are_rows_in_the_recording(shared: Visit, tmp_path: 
     assert len(finished.token_ids) == 9
 
 
+def test_a_kept_run_is_compared_with_the_next_one(shared: Visit) -> None:
+    page = shared
+    page.run("Once upon a time there was a", 6)
+    page.wait_proof("6 of 6 tokens")
+    section = page.page.locator(".lab-compare")
+    section.get_by_role("button", name="Keep this run as A").click()
+    expect(section).to_contain_text("A is the run on the page.")
+    page.run("Once upon a time there was a", 8)
+    page.wait_proof("8 of 8 tokens")
+    settings = section.get_by_role("table", name="Settings that differ")
+    expect(settings.locator("tbody tr")).to_have_count(1)
+    expect(settings).to_contain_text(re.compile(r"New tokens\s*6\s*8"))
+    expect(section).to_contain_text("First difference at token 7")
+    row = section.get_by_role("table", name="Figures of both runs").locator("tbody tr").filter(has_text="new tokens")
+    expect(row).to_contain_text("+2")
+    section.get_by_role("button", name="Clear").click()
+    expect(settings).to_be_hidden()
+
+
 def test_hostile_text_is_text(shared: Visit) -> None:
     page = shared
     page.run(HOSTILE, 3)
