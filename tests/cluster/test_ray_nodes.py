@@ -71,18 +71,28 @@ def placed(http: HttpBackend, label: str) -> Placed:
     run = hold(http, label)
     place: list[Place] = []
 
-    def runs() -> bool:
+    def has_its_turn() -> bool:
         place.extend(found for found in [place_of(http, run.run_id)] if found is not None)
         return bool(place)
 
-    toys.until(runs, f"{label} has its turn", 30)
+    toys.until(has_its_turn, f"{label} has its turn", 30)
     return Placed(run, place[0])
 
 
 def one_on_each(http: HttpBackend, nodes: TwoNodes, label: str) -> tuple[Placed, Placed]:
-    """A held run here and one there: the second goes to the replica that has less to do."""
-    found = placed(http, f"{label}0"), placed(http, f"{label}1")
-    near, far = sorted(found, key=lambda one: one.place.network == nodes.far.inode)
+    """A held run here and one there. The second goes to the replica that has less to do, once the front knows both."""
+    found = [placed(http, f"{label}0")]
+
+    def elsewhere() -> bool:
+        second = placed(http, f"{label}{len(found)}")
+        found.append(second)
+        if second.place.network == found[0].place.network:
+            second.run.stream.close()
+            return False
+        return True
+
+    toys.until(elsewhere, "the other replica has a run", 30)
+    near, far = sorted((found[0], found[-1]), key=lambda one: one.place.network == nodes.far.inode)
     assert far.place.network == nodes.far.inode
     assert near.place.network == Path("/proc/self/ns/net").stat().st_ino
     return near, far
@@ -129,6 +139,14 @@ def test_stop_reaches_the_far_generator(cluster: Cluster, http: HttpBackend, nod
     near.stream.close()
 
 
+def runs(http: HttpBackend, label: str) -> bool:
+    """Whether a run is made now."""
+    try:
+        return isinstance(list(http.run(ask_for(label=label)))[-1], RunFinished)
+    except (Busy, BadInput, BackendUnavailable):
+        return False
+
+
 def test_a_machine_that_dies_ends_its_runs_in_words_and_the_other_goes_on(
     cluster: Cluster, http: HttpBackend, nodes: TwoNodes
 ) -> None:
@@ -142,24 +160,26 @@ def test_a_machine_that_dies_ends_its_runs_in_words_and_the_other_goes_on(
     near.stream.close()
     assert isinstance(list(near.stream)[-1], RunCancelled)
 
-    def runs_again() -> bool:
-        try:
-            return isinstance(list(http.run(ask_for(label="again")))[-1], RunFinished)
-        except (Busy, BadInput, BackendUnavailable):
-            return False
-
-    toys.until(runs_again, "the other machine runs what comes next", timeout_s=60)
+    toys.until(lambda: runs(http, "again"), "the other machine runs what comes next", timeout_s=60)
     last, there = placed(http, "last")
     assert there.network == here.network
     last.stream.close()
 
 
-def test_a_machine_that_comes_back_runs_again(cluster: Cluster, http: HttpBackend, nodes: TwoNodes) -> None:
+def test_a_machine_that_comes_back_runs_again_until_its_line_is_cut(
+    cluster: Cluster, http: HttpBackend, nodes: TwoNodes
+) -> None:
     toys.until(lambda: cluster.states().get("RUNNING") == 1, "one replica is left", timeout_s=60)
     with nodes.far_node():
         toys.until(lambda: cluster.states() == {"RUNNING": 2}, "the far replica is back", timeout_s=120)
-        for run, _ in one_on_each(http, nodes, "back"):
-            run.stream.close()
+        (near, here), (far, _) = one_on_each(http, nodes, "back")
+        nodes.far.cut()
+        end = list(far.stream)[-1]  # silence is noticed by Ray's health checks
+        assert isinstance(end, RunFailed)
+        assert "went away" in end.message
+        assert place_of(http, near.run_id) == here
+        near.stream.close()
+        toys.until(lambda: runs(http, "alone"), "the other machine runs what comes next", timeout_s=60)
 
 
 def test_what_else_the_cluster_serves_stays_when_the_lab_goes(cluster: Cluster, nodes: TwoNodes) -> None:
