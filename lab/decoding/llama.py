@@ -30,7 +30,7 @@ from lab.decoding.llama_fits import why_not
 from lab.decoding.llama_layer import Norm, Scratch, TokenLayer
 from lab.decoding.llama_rows import LlamaRows
 from lab.decoding.matvec import matvecs, out_features
-from lab.decoding.passes import Rows
+from lab.decoding.passes import Rows, last_rows
 from lab.decoding.products import FEW, linear_rows
 from lab.decoding.tree import Tree, row_positions
 from lab.errors import ModelError
@@ -124,16 +124,18 @@ class LlamaPass:
         logits, states = few(ids, start, shape, self._rooms, layers)
         return Rows(logits, states)
 
-    def sliced_rows(self, ids: Sequence[int], start: int) -> Generator[None, None, Rows]:
+    def sliced_rows(self, ids: Sequence[int], start: int, *, last: int | None = None) -> Generator[None, None, Rows]:
         if len(ids) > 1 and not self._are_few(ids):
-            return (yield from self._many(ids, start, Tree.chain(len(ids)), None))
+            return (yield from self._many(ids, start, Tree.chain(len(ids)), None, last))
         with torch.inference_mode():
-            return self.rows(ids, start)
+            return last_rows(self.rows(ids, start), last)
 
     def _are_few(self, ids: Sequence[int]) -> bool:
         return self._table.device.type == "cpu" and len(ids) <= FEW
 
-    def _many(self, ids: Sequence[int], start: int, shape: Tree, layers: int | None) -> Generator[None, None, Rows]:
+    def _many(
+        self, ids: Sequence[int], start: int, shape: Tree, layers: int | None, last: int | None = None
+    ) -> Generator[None, None, Rows]:
         """`rows` through the modules themselves, pausing as `_through` does."""
         model, device = self._model, self._table.device
         began = perf_counter()
@@ -145,7 +147,7 @@ class LlamaPass:
             hidden = model.model.embed_tokens(torch.tensor([ids], device=device))
         hidden = yield from self._through(hidden, turn, mask, layers, attention=False, began=began)
         with torch.inference_mode():
-            features = model.model.norm(hidden)
+            features = model.model.norm(hidden if last is None else hidden[:, -last:])
             return Rows(linear_rows(model.lm_head, features)[0].float(), features[0])
 
     def take_attention(self) -> list[Tensor]:

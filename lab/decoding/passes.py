@@ -82,10 +82,13 @@ class Pass(Protocol):
         """
         ...
 
-    def sliced_rows(self, ids: Sequence[int], start: int) -> Generator[None, None, Rows]:
+    def sliced_rows(self, ids: Sequence[int], start: int, *, last: int | None = None) -> Generator[None, None, Rows]:
         """The same as `rows` of a chain through all layers, pausing where it can, whatever the number of tokens.
 
         It enters and leaves inference mode between pauses.
+
+        Args:
+            last: give the rows of so many of the last tokens only, 1 or more: the head reads no others. None: of all.
         """
         ...
 
@@ -96,6 +99,13 @@ class Pass(Protocol):
     def take_attention(self) -> list[Tensor]:
         """For each traced layer, the (head, position) weights kept by the last call, then forgotten."""
         ...
+
+
+def last_rows(rows: Rows, last: int | None) -> Rows:
+    """The last so many rows; None: all."""
+    if last is None:
+        return rows
+    return Rows(rows.logits[-last:], None if rows.features is None else rows.features[-last:])
 
 
 def shell_of(model: nn.Module) -> nn.Module:
@@ -198,10 +208,10 @@ class TransformersPass:
         logits = cache_layout.logits_of(output)[0, -len(ids) :].float()
         return Rows(logits, features[0][0, -len(ids) :] if features else None)
 
-    def sliced_rows(self, ids: Sequence[int], start: int) -> Generator[None, None, Rows]:
+    def sliced_rows(self, ids: Sequence[int], start: int, *, last: int | None = None) -> Generator[None, None, Rows]:
         yield from ()  # the model's own forward runs whole
         with torch.inference_mode():
-            return self.rows(ids, start)
+            return last_rows(self.rows(ids, start), last)
 
     def _tree_mask(self, tree: Tree, start: int) -> Tensor:
         if not self._takes_positions or len(set(cache_layout.stored_lengths(self.cache))) > 1:

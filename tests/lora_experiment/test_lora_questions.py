@@ -18,6 +18,7 @@ from lab.events.lora import Trained, TrainStep, UpdateSpectrum
 from lab.events.words import WordsCompared, WordToken
 from lab.experiments.base import Outcome, RunContext
 from lab.experiments.lora.choices import LEARN
+from lab.experiments.lora.kept import kept_of
 from lab.experiments.lora.run import make_runner
 from lab.lora import tasks
 from lab.lora.peft_files import read_adapter
@@ -56,6 +57,27 @@ def test_a_slider_reads_the_row_again_at_any_scale(run: Ran) -> None:
     said = [t.token_id for t in run.of(WordToken) if t.variant == "adapter"]
     assert [t["token_id"] for t in own["tokens"]] == said
     assert all(t["top"][0]["token_id"] == t["token_id"] for t in own["tokens"])
+
+
+def test_a_scale_takes_one_pass_and_no_new_reader(run: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lab.decoding.llama import LlamaPass
+
+    run.ask("scale", factor=1.0)
+    seen: list[tuple[int, int]] = []
+    real = LlamaPass._chunk_layer
+
+    def counted(self: LlamaPass, index: int, hidden: Any, *given: Any, **named: Any) -> Any:
+        seen.append((index, hidden.shape[1]))
+        return real(self, index, hidden, *given, **named)
+
+    monkeypatch.setattr(LlamaPass, "_chunk_layer", counted)
+    monkeypatch.setattr("lab.decoding.choose_pass.LlamaPass", None)
+    long = kept_of(run.context).prompt
+    monkeypatch.setattr(kept_of(run.context), "prompt", long * 4)  # enough for the path of many rows
+    first, again = run.ask("scale", factor=0.5), run.ask("scale", factor=0.5)
+    positions = 4 * len(long) + len(first["tokens"]) - 1
+    assert seen == [(0, positions), (1, positions)] * 2
+    assert first["tokens"] == again["tokens"]
 
 
 def test_fewer_ranks_from_the_spectrum(run: Ran) -> None:

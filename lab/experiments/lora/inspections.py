@@ -15,8 +15,7 @@ from lab.experiments.base import Named, Question, RunContext
 from lab.experiments.compared.ending import EnoughQuestion, enough
 from lab.experiments.fields import names
 from lab.experiments.lora.adapters import write_kept
-from lab.experiments.lora.kept import adapter_of, attached_of, kept_of
-from lab.experiments.lora.logits import last_logits
+from lab.experiments.lora.kept import adapter_of, kept_of, reader_of
 from lab.experiments.lora.params import MAX_RANK, KeptName
 from lab.experiments.lora.places import MAX_NAME, PACKAGED, kept_names
 from lab.lora.adapter import lora_parameters
@@ -27,8 +26,10 @@ from lab.steps import finished
 
 TOP = 5
 MOST_POSITIONS = 192
-"""That a question reads. One pass over 40 of the default model takes 100 to 200 ms on two free cores, and more
-positions take in proportion: a page asks when the slider comes to rest."""
+"""That a question reads. Every layer's states change with the scale, so that each position takes a whole pass again, in
+the default model 2 x 106 million operations. One AVX-512 thread took 167 ms for 51 positions (nearly all of it in matrix
+products, at 90 GFLOP/s) and 450 ms for 192; two threads, beside other work, 122 ms for 51. So a page asks for the newest
+scale alone, and shows the time."""
 SHOWN_EXAMPLES = 4
 
 
@@ -132,11 +133,15 @@ def _scale(context: RunContext | None, question: ScaleQuestion) -> dict[str, Any
             remedy="Shorten the prompt.",
         )
     read = row[: room + 1]
-    attached = attached_of(context, kept)
+    reader = reader_of(context, kept, MOST_POSITIONS)
+    runner, attached = reader.runner, reader.attached
     began = perf_counter()
-    with attached.using(attached.active, question.factor) as model:
-        logits = finished(last_logits(model, [*kept.prompt, *read[:-1]], len(read)))
+    with attached.using(attached.active, question.factor):
+        runner.forget()
+        # One pass over all of it, and the head over the row alone: a pass for each part would read the weights again.
+        logits = finished(runner.sliced_rows([*kept.prompt, *read[:-1]], 0, last=len(read))).logits.float().cpu()
     ms = (perf_counter() - began) * 1e3
+    runner.forget()
     chances = logits.softmax(-1)
     top = chances.topk(min(TOP, chances.shape[1]))
     tokenizer = context.model.tokenizer

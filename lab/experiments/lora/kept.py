@@ -10,6 +10,7 @@ from lab.errors import Unavailable
 from lab.experiments.base import RunContext
 
 if TYPE_CHECKING:
+    from lab.decoding.passes import Pass
     from lab.lora.adapter import Adapter
     from lab.lora.attach import Attached
 
@@ -37,8 +38,22 @@ class Kept:
     spectrum: list[tuple[int, str, tuple[float, ...]]] = field(default_factory=list)
 
 
-_ATTACHED: WeakKeyDictionary[Kept, tuple[Adapter, Attached]] = WeakKeyDictionary()
-"""Shells with a run's adapter on: they share the model's tensors, so they are none of what the run keeps."""
+@dataclass(eq=False)
+class Reader:
+    """What reads a text with a run's adapter on, at any scale.
+
+    Attributes:
+        attached: a shell of the run's model with the adapter active.
+        runner: a pass through that shell; making one takes as long as some layers do.
+    """
+
+    adapter: Adapter
+    attached: Attached
+    runner: Pass
+
+
+_READERS: WeakKeyDictionary[Kept, Reader] = WeakKeyDictionary()
+"""They share the model's tensors, so they are none of what the run keeps."""
 
 
 def keep(context: RunContext) -> Kept:
@@ -70,15 +85,21 @@ def adapter_of(kept: Kept) -> Adapter:
     return kept.adapter
 
 
-def attached_of(context: RunContext, kept: Kept) -> Attached:
-    """A shell of the run's model with its adapter active."""
+def reader_of(context: RunContext, kept: Kept, positions: int) -> Reader:
+    """The reader of the run's adapter, made when missing.
+
+    Args:
+        positions: that it has room for, the same at each call.
+    """
+    from lab.decoding.choose_pass import choose_pass
     from lab.lora.attach import Attached
     from lab.models.shell import make_shell
 
     adapter = adapter_of(kept)
-    found = _ATTACHED.get(kept)
-    if found is None or found[0] is not adapter:
+    found = _READERS.get(kept)
+    if found is None or found.adapter is not adapter:
         attached = Attached(make_shell(context.model.model), [adapter])
         attached.active = adapter.name
-        _ATTACHED[kept] = found = (adapter, attached)
-    return found[1]
+        runner = choose_pass(attached.shell, positions, layers=(), fast=None, mistake="nothing")
+        _READERS[kept] = found = Reader(adapter, attached, runner)
+    return found
