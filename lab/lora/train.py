@@ -47,9 +47,7 @@ class Training(TrainingLoop):
         super().__init__(TrainingPass(model, adapter), settings)
         self._adapter, self._data = adapter, data
         self._device = self._pass.values.device
-        self._optimizer = AdamW(self._pass.values, weight_decay=settings.weight_decay)
         self._tree = True
-        self._sound = self._pass.values.clone()
         self._least = math.inf  # of the held-out losses so far, the base's among them
         self._best: tuple[int, float, Tensor] | None = None  # of those after a step: which, its loss, the factors
 
@@ -92,6 +90,11 @@ class Training(TrainingLoop):
         )
 
     def _work(self) -> Works:
+        # Of 20 million factors each of these takes as long as a layer does.
+        self._optimizer = AdamW(self._pass.values, weight_decay=self._settings.weight_decay)
+        yield None
+        self._sound = self._pass.values.clone()
+        yield None
         yield from self._choose_way()
         train = self._data.train
         yield from self._take_steps(

@@ -92,7 +92,7 @@ class TrainingPass:
             (tuple(a.shape), tuple(b.shape)) for a, b in (adapter.tensors[name] for name in self._names)
         )
         parts = [t.flatten() for name in self._names for t in adapter.tensors[name]]
-        self.values = torch.cat(parts).to(self._device, torch.float32, copy=True)
+        self.values = torch.cat(parts).to(self._device, torch.float32)  # new already: a module has two parts
         self.gradient = torch.zeros_like(self.values)
         self.lowest = self._lowest(prefix)
         self._hang_in(adapter)

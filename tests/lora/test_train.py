@@ -157,6 +157,33 @@ def test_below_the_lowest_target_nothing_is_kept(tiny: Callable[..., LoadedModel
     assert all_steps(run)[-1].loss is not None
 
 
+def test_memory_is_taken_slice_by_slice(tiny: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch) -> None:
+    from lab.lora import train
+
+    loaded = tiny("llama")
+    taken: list[int] = []
+
+    def counted(values: Tensor, *, weight_decay: float) -> AdamW:
+        taken.append(values.numel())
+        return AdamW(values, weight_decay=weight_decay)
+
+    monkeypatch.setattr(train, "AdamW", counted)
+    start = fresh(loaded)
+    run = Training(loaded.model, start, data_of(loaded), SETTINGS)
+    assert taken == []
+    work = run._work()
+    assert next(work) is None
+    assert taken == [start.parameters]
+    assert not hasattr(run, "_sound")
+    assert next(work) is None
+    assert torch.equal(run._sound, run._pass.values)
+    assert run._sound.data_ptr() != run._pass.values.data_ptr()
+    work.close()
+    a = next(iter(start.tensors.values())).a
+    run._pass.values.zero_()
+    assert bool(a.any())  # what it began with is not written into
+
+
 def test_the_same_seed_gives_the_same_adapter_and_another_another(tiny: Callable[..., LoadedModel]) -> None:
     loaded = tiny("llama")
     made = [
