@@ -294,6 +294,14 @@ def test_both_lines_lie_within_the_same_axes() -> None:
     assert "50" in drawn.state["label"]
 
 
+def test_an_experiment_without_a_comparison_has_no_section() -> None:
+    assert CompareSection("kv_cache").widget.layout.display is None
+    assert CompareSection("new_one").widget.layout.display == "none"
+    unknown = [replace(A.events[0], card=replace(CARD, experiment="new_one")), FINISHED]  # type: ignore[type-var, call-arg]
+    with pytest.raises(LabError, match="Runs of 'new_one' cannot be compared here"):
+        run_of(unknown)
+
+
 def test_bars_are_as_long_as_the_figures() -> None:
     found = {f.id: figure_row(f) for f in set_against(run_of(A.events), run_of(B.events)).figures}
     assert found["decode"].shares == (0.5, 1.0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
-from lab.errors import BadInput
+from lab.errors import BadInput, NotFound
 from lab.events import Event, RunCancelled, RunFailed, RunFinished, RunStarted
 from widgets.comparison.cards import differences, setting, version_words
 from widgets.comparison.data import Comparison, FigurePair, SharedPlot, SharedText, Side
@@ -40,8 +40,15 @@ class Run:
 
 
 def module_of(experiment: str) -> Experiment:
-    """The `compare.py` of an experiment."""
-    found: Any = import_module(f"widgets.{experiment}.compare")
+    """The `compare.py` of an experiment.
+
+    Raises:
+        NotFound: it has none.
+    """
+    try:
+        found: Any = import_module(f"widgets.{experiment}.compare")
+    except ModuleNotFoundError:
+        raise NotFound(f"Runs of {experiment!r} cannot be compared here.", remedy="Update the lab.") from None
     return found  # type: ignore[no-any-return]
 
 

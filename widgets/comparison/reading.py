@@ -57,17 +57,13 @@ def read_run(events: Sequence[Event], name: str) -> Run:
     """The run of a recording's events.
 
     Raises:
-        LabError: its experiment has no page here.
+        NotFound: runs of its experiment cannot be compared here.
         RecordingError: the events do not fit together.
     """
     try:
         return run_of(events)
     except LabError:
         raise
-    except ModuleNotFoundError:
-        raise RecordingError(
-            f"{name!r} is of an experiment that this lab does not have.", remedy="Update the lab."
-        ) from None
     except Exception as error:  # anybody can write a file whose events do not fit together
         log.warning("a recording could not be folded", exc_info=True)
         raise RecordingError(

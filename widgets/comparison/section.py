@@ -10,10 +10,10 @@ from typing import Protocol
 
 import ipywidgets as ipw
 
-from lab.errors import BadInput, LabError
+from lab.errors import BadInput, LabError, NotFound
 from lab.events import Event, Recording, RunStarted
 from widgets.action_row import Action, ActionRow
-from widgets.comparison.core import Run, compare, run_of_state, same_run
+from widgets.comparison.core import Run, compare, module_of, run_of_state, same_run
 from widgets.comparison.reading import read_run, read_upload, too_large, upload_limit
 from widgets.comparison.view import ComparisonView
 from widgets.error_panel import ErrorPanel
@@ -93,6 +93,7 @@ class CompareSection:
         row.add_class("lab-row")
         self.widget = section(self._heading, row, self._error, self._waiting, self._slot)
         self.widget.add_class("lab-compare")
+        show_if(comparable(experiment), self.widget)
 
     def attach(self, session: OnPage, lock: threading.RLock, touch: Callable[[], None]) -> None:
         """Tie it to a living page: its run, the lock that guards it, and what draws it again."""
@@ -192,6 +193,15 @@ class CompareSection:
             self._view.show(compare(*pair), live=live)
         except LabError as error:
             self._trouble = self._trouble or error
+
+
+def comparable(experiment: str) -> bool:
+    """Whether two of its runs can be compared."""
+    try:
+        module_of(experiment)
+    except NotFound:
+        return False
+    return True
 
 
 def actions(kept: Kept | None, on_page: RunStarted | None, *, waits: bool) -> list[Action]:
