@@ -67,7 +67,8 @@ class TrainStep(Event):
 
     Attributes:
         step: 1 is the first, of `steps`; step 0 carries the losses before training.
-        loss: mean over the batch's answer tokens, nats, before the step; NaN at step 0, which has no batch.
+        loss: mean over the batch's answer tokens, nats, before the step; NaN at step 0, which has no batch, and where a
+            step that was told before is only measured, since the training ended there; so is `ms`.
         heldout_loss: after the step; None where not measured at this step.
         best: the held-out loss is the lowest so far: this adapter is kept. tokens: of the batch, answers only.
     """

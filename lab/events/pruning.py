@@ -260,7 +260,8 @@ class RecoveryStep(Event):
     """One step of the fine-tune with the mask held.
 
     Attributes:
-        step: 1 is the first, of `steps`; 0 is what is measured before it. loss: of its batch, nats; NaN at step 0.
+        step: 1 is the first, of `steps`; 0 is what is measured before it. loss: of its batch, nats; NaN at step 0, and
+            where a step that was told before is only measured, since the training ended there; so is `ms`.
         heldout_loss: nats a token of the held-out text, after the step; None where not measured.
         best: the held-out loss is the lowest so far.
     """
