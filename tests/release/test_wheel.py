@@ -117,7 +117,12 @@ def test_every_file_of_the_packages_is_in_the_wheel_and_lands_where_it_is_said(w
 def test_a_forgotten_file_would_be_seen(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    for name in ("widgets/static/tokens.css", "widgets/notebooks/kv_cache.ipynb", "lab/lora/data/island.train.jsonl", "lab/strings/de.toml"):
+    for name in (
+        "widgets/static/tokens.css",
+        "widgets/notebooks/kv_cache.ipynb",
+        "lab/lora/data/island.train.jsonl",
+        "lab/strings/de.toml",
+    ):
         assert missing(names - {name}) == [name]
 
 
