@@ -25,6 +25,7 @@ from widgets.data_table import DataTable
 from widgets.error_panel import ErrorPanel
 from widgets.export import ExportMenu
 from widgets.figure import FigureRow
+from widgets.file_choice import FileChoice
 from widgets.heartbeat import Heartbeat
 from widgets.layer_strip import LayerStrip
 from widgets.lesson import Lesson
@@ -33,6 +34,7 @@ from widgets.player import Player
 from widgets.proof_line import ProofLine
 from widgets.run_card import RunCardButton
 from widgets.runner_bar import RunnerBar
+from widgets.side_by_side import SideBySide, SideRow
 from widgets.token_strip import TokenStrip
 from widgets.view import View
 
@@ -123,6 +125,7 @@ def views() -> dict[str, View]:
         **quantization_views(),
         **lora_views(),
         **pruning_views(),
+        **_compared(),
         "front": front_page(),
     }
 
@@ -198,6 +201,19 @@ def _proofs() -> dict[str, View]:
     tie.show("tie", "Identical to `generate()` up to a tie: 41 of 52. The top two are 3e-5 apart.")
     different.show("different", "Not identical to `generate()`: 3 of 52 agree. The last prompt token was fed twice.")
     return {"proof": equal, "proof_pending": pending, "proof_tie": tie, "proof_different": different}
+
+
+def _compared() -> dict[str, View]:
+    settings, figures = SideBySide(label="Settings", first="setting"), SideBySide(label="Both", against="B against A")
+    settings.show([SideRow("prompt", "Prompt", "The cache remembers", "Once"), SideRow("seed", "Seed", "0", "7")])
+    figures.show(
+        [
+            SideRow("decode", "decode step, median", "29.7 ms", "50.5 ms", "1.7 ×", "MEASURED", (0.59, 1.0)),
+            SideRow("score", "score of the best text", "−0.871", "−3.43", "– ¹", "MEASURED"),
+        ]
+    )
+    choice = FileChoice(label="Open a recording as A", accept=".safetensors", limit=1024)
+    return {"settings_apart": settings, "figures_of_both": figures, "file_choice": choice}
 
 
 def _lesson() -> Lesson:

@@ -18,6 +18,7 @@ from widgets.data_table import MOST_ROWS, DataTable
 from widgets.error_panel import ErrorPanel
 from widgets.export import ExportMenu
 from widgets.figure import FigureRow
+from widgets.file_choice import FileChoice
 from widgets.heartbeat import Heartbeat
 from widgets.layer_strip import LayerStrip
 from widgets.lesson import Lesson
@@ -26,6 +27,7 @@ from widgets.player import Player
 from widgets.proof_line import ProofLine
 from widgets.run_card import RunCardButton
 from widgets.runner_bar import RunnerBar
+from widgets.side_by_side import SideBySide
 from widgets.token_strip import BLOCK, LIMIT, TokenStrip
 from widgets.view import View, clean
 
@@ -35,6 +37,7 @@ ALL: list[type[View]] = [
     ErrorPanel,
     ExportMenu,
     FigureRow,
+    FileChoice,
     Heartbeat,
     LayerStrip,
     Lesson,
@@ -43,6 +46,7 @@ ALL: list[type[View]] = [
     ProofLine,
     RunCardButton,
     RunnerBar,
+    SideBySide,
     TokenStrip,
 ]
 
