@@ -6,7 +6,8 @@ import math
 
 from widgets.format import NOTHING, format_number
 
-SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SUPERSCRIPTS = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
+SUPERSCRIPT = str.maketrans("-0123456789", SUPERSCRIPTS)
 
 
 def capital(text: str) -> str:

@@ -55,6 +55,27 @@ def test_a_figure_without_a_value_has_no_badge_and_moves_nothing_when_it_comes(o
     assert tops(page, "#figures .lab-figure-note") == before
 
 
+@pytest.mark.parametrize(
+    ("value", "unit", "number", "rest"),
+    [
+        ("0.131 %", "of the update lost", "0.131\u00a0%", "of the update lost"),
+        ("50.0", "% pruned", "50.0\u00a0%", "pruned"),
+        ("3.66 × 10⁻⁵", "nats, KL", "3.66\u00a0× 10⁻⁵", "nats, KL"),
+        ("0.62", "nats, KL", "0.62\u00a0nats", "KL"),
+        ("311", "MiB of weights", "311\u00a0MiB", "of weights"),
+        ("6", "flips of 17", "6", "flips of 17"),
+        ("", "MiB saved", "–", "MiB saved"),
+    ],
+)
+def test_a_unit_of_measure_stays_with_its_value(
+    open_gallery: Open, value: str, unit: str, number: str, rest: str
+) -> None:
+    page = open_gallery("figures")
+    set_state(page, "figures", figures=[figure(value, unit)], columns=3)
+    expect(page.locator("#figures .lab-figure-unit")).to_have_text(rest)
+    assert page.locator("#figures .lab-figure-value").text_content() == number
+
+
 @pytest.mark.parametrize("width", [460, 560, 700])
 def test_figures_are_whole_in_narrow_columns(open_gallery: Open, width: int) -> None:
     page = open_gallery("figures")

@@ -74,6 +74,7 @@ def test_a_large_matrix_is_one_picture_and_zooms_to_single_weights(open_gallery:
     assert len(np.unique(before[:100, :100, 0])) > 5  # densities
     press(page, "mask", "+", "+", "+", "+", "+", "+", "+")
     expect(where).to_contain_text("12 px a weight")
+    page.wait_for_function("views.mask.model.sent.some((m) => m.type === 'window' && m.scale === 12)")
     message = wait_sent(page, "mask", "window")[-1]
     assert (message["scale"], message["whole"]) == (12, False)
     kept = mask_bits("magnitude", (1536, 576)).unpacked()

@@ -9,7 +9,7 @@ from typing import Any
 from bokeh.models import CustomJSTickFormatter, LogTicker
 
 from lab.events.pruning import CurvePoint
-from widgets.numbers import number, percent
+from widgets.numbers import SUPERSCRIPTS, number, percent
 from widgets.plot import Plot, add_point_hover, add_words, new_figure, paint, source
 from widgets.pruning.curve_measures import FLOOR, MEASURES, Measure, dense_points, flips, kl, measured, perplexity
 from widgets.pruning.method_marks import MARKS, Mark, mark_of
@@ -20,7 +20,12 @@ _SHORT = {"global_magnitude": "global", "rows": "rows, heads"}
 """Names that fit beside the lines on a narrow page."""
 EDGE = 3.0
 """The lower edge of the logarithmic axis lies so many times below the least figure; what is 0 stands on it."""
-_TICK = "return tick >= 1e-3 && tick < 1e5 ? String(Number(tick.toPrecision(2))) : tick.toExponential(0);"
+_TICK = f"""
+if (tick >= 1e-3 && tick < 1e5) return String(Number(tick.toPrecision(2)));
+const [times, power] = tick.toExponential(0).replace("+", "").split("e");
+const raised = [...power].map((c) => "{SUPERSCRIPTS}"["-0123456789".indexOf(c)]).join("");
+return (times === "1" ? "" : times + " × ") + "10" + raised;
+"""
 _COLUMNS = ("x", "y", "label", "kl", "gone", "flips", "perplexity")
 
 

@@ -16,6 +16,7 @@ from widgets.pruning.curve_plot import CurvePlot
 from widgets.pruning.method_marks import title_of
 from widgets.pruning.state import DENSE, PruningState
 from widgets.section import Section, section
+from widgets.shown import show_if
 from widgets.text import Words
 from widgets.verdict import Verdict
 
@@ -64,6 +65,7 @@ class CurveSection(Section[PruningState]):
         points = state.curve[: upto + 1]
         self._verdict.show(*curve_verdict(points, live=live, ended=state.end is not None))
         self._controls.set_values({"measure": self.measure})
+        show_if(live or points, self._controls, self._plot, self._caption, self._table)
         self._plot.show(points, MEASURES[self.measure])
         self._caption.say(("p", _caption(points, self.measure, live=live)))
         skipped = [p for p in points if p.skipped]
@@ -125,7 +127,7 @@ def _caption(points: Sequence[CurvePoint], measure: str, *, live: bool) -> str:
     first = drawn[0].divergence
     where = f" on {first.positions:,} positions of held-out text ({first.text_hash})" if first else ""
     ring = " The ring is this run's own setting." if any(p.chosen for p in drawn) else ""
-    zeros = {"kl": f"a KL of 0, or of at most {FLOOR:g}: rounding", "flips": "no flip at all"}
+    zeros = {"kl": f"a KL of 0, or of at most {number(FLOOR, 1)}: rounding", "flips": "no flip at all"}
     floor = f" On the lower edge stands {zeros[measure]}." if measure in zeros else ""
     start = " Each line begins with the dense model, at sparsity 0."
     truth = "zeros stand in dense tensors: losses are real, nothing is saved"

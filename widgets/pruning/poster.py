@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 
 from lab.events import Recording
 from widgets.numbers import percent
 from widgets.poster import THUMBNAIL
+from widgets.pruning.errors_section import leading
 from widgets.pruning.mask_bits import MaskBits
 from widgets.pruning.masks_words import mask_figures
 from widgets.pruning.method_marks import mark_of
@@ -74,20 +76,21 @@ def _bars(state: PruningState) -> str:
     if first is None:
         return ""
     rows = [e for e in state.errors if (e.layer, e.projection) == (first.layer, first.projection)]
-    rows = sorted((e for e in rows if e.calibration_error == e.calibration_error), key=lambda e: e.calibration_error)
-    most = max((e.calibration_error for e in rows), default=0.0) or 1.0
+    text, _ = leading(rows)
+    rows = sorted((e for e in rows if math.isfinite(text.of(e))), key=text.of)
+    most = max(map(text.of, rows), default=0.0) or 1.0
     parts = []
     for place, e in enumerate(rows):
         y = place * 24 + 22
-        wide = max(1.0, e.calibration_error / most * (WIDTH - 260))
+        wide = max(1.0, text.of(e) / most * (WIDTH - 260))
         parts.append(
             f'<text x="150" y="{y + 11}" text-anchor="end" fill="var(--lab-text)">'
             f"{escape(e.setting.label)}</text>"
             f'<rect x="160" y="{y}" width="{wide:.1f}" height="14" fill="var({mark_of(e.setting.method).colour})"/>'
             f'<text x="{168 + wide:.1f}" y="{y + 11}" fill="var(--lab-muted)">'
-            f"{escape(percent(e.calibration_error))}</text>"
+            f"{escape(percent(text.of(e)))}</text>"
         )
-    title = f"Output error of {first.projection}, layer {first.layer}"
+    title = f"Output error of {first.projection}, layer {first.layer}, on {text.name}"
     return (
         f'<svg viewBox="0 0 {WIDTH} {len(rows) * 24 + 26}" role="img" aria-label="{escape(title)}" font-size="12">'
         f'<text y="12" fill="var(--lab-muted)">{escape(title)}</text>{"".join(parts)}</svg>'

@@ -190,7 +190,7 @@ def _headline(state: PruningState) -> list[dict[str, Any]]:
         return {
             "id": name,
             "value": value,
-            "unit": f"× dense, {what}",
+            "unit": f"× as fast, {what}",
             "badge": "MEASURED",
             "note": times,
             "title": title,

@@ -6,10 +6,10 @@ const BADGES = {
   SIMULATED: "Simulated: no memory or time was really saved.",
 };
 
-const SIGN = /^(%|×(?:\s10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?)(?:\s+|$)/;
+const SIGN = /^(%|×(?:\s10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?|[KMGT]iB|B|µs|ms|s|min|nats)(?:,?\s+|$)/;
 const SIGNED = /^(.*?)\s*(%|×\s10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)$/;
 
-/** Value, sign and unit: a percent sign or a power of ten stays beside its value, smaller, wherever it was written. */
+/** Value, sign and unit: a percent sign, a power of ten or a unit of measure stays beside its value, smaller, wherever it was written. */
 function partsOf(value, unit) {
   const own = SIGNED.exec(value);
   if (own) return [own[1], own[2], unit];
