@@ -28,8 +28,8 @@ TOP = 5
 MOST_POSITIONS = 192
 """That a question reads. Every layer's states change with the scale, so that each position takes a whole pass again:
 2 x 106 million operations in the default model. One AVX-512 thread took 167 ms for 51 positions (nearly all of it in
-matrix products, at 90 GFLOP/s) and 450 ms for 192; two threads, beside other work, 122 ms for 51. So a page asks for
-the newest scale alone, and shows the time."""
+matrix products, at 90 GFLOP/s) and 450 ms for 192; two threads took 105 ms for 51, and 120 to 200 beside other work.
+So a page asks for the newest scale alone, and shows the time."""
 SHOWN_EXAMPLES = 4
 
 
