@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -37,18 +38,22 @@ def export_html(recording: Recording, *, limit: int = LIMIT_BYTES, language: str
     """
     words = strings(language)
     page = StillPage(recording, words)
-    rehearsal = rehearse(page)
-    leave_out(rehearsal)
-    saved = page_json(rehearsal, _files(page, recording))
-    title = words(f"{page.experiment.name}.title")
-    found = document(title, saved, {n["module"] for n in rehearsal.base.values() if "module" in n}, words)
-    data = found.encode("utf-8", "replace")
+    data = written(page, rehearse(page), recording, words)
     if len(data) > limit:
         raise BadInput(
             f"The page of this run would be a file of {format_bytes(len(data))}; at most {format_bytes(limit)}.",
             remedy="Export the recording, which `lab replay --open` shows, or make a shorter run.",
         )
     return data
+
+
+def written(page: StillPage, rehearsal: Rehearsal, recording: Recording, words: Strings) -> bytes:
+    """The file of a page and its rehearsal."""
+    offered = in_a_file(rehearsal)
+    saved = page_json(offered, _files(page, recording))
+    title = words(f"{page.experiment.name}.title")
+    modules = {shown["module"] for shown in offered.base.values() if "module" in shown}
+    return document(title, saved, modules, words).encode("utf-8", "replace")
 
 
 def _files(page: StillPage, recording: Recording) -> dict[str, dict[str, str]]:
@@ -69,19 +74,21 @@ def _ordered(data: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + data[8 + size :]
 
 
-def leave_out(rehearsal: Rehearsal) -> None:
-    """Take off what only the lab can do: buttons that ask for something, fields of forms that nothing answers."""
+def in_a_file(rehearsal: Rehearsal) -> Rehearsal:
+    """Without what only the lab can do: buttons that ask for something, fields of forms that nothing answers."""
+    base = dict(rehearsal.base)
     for number, shown in rehearsal.base.items():
         if shown.get("module") == "action_row":
-            rehearsal.base[number] = {**shown, "display": "none"}
+            base[number] = {**shown, "display": "none"}
     for number, name in rehearsal.unmoved:
-        shown = rehearsal.base[number]
+        shown = base[number]
         schema = shown["state"]["schema"]
         field = schema["properties"][name]
         if not field.get("disabled"):
             properties = {**schema["properties"], name: {**field, "disabled": KEPT_IN_LAB}}
             state = {**shown["state"], "schema": {**schema, "properties": properties}}
-            rehearsal.base[number] = {**shown, "state": state}
+            base[number] = {**shown, "state": state}
+    return replace(rehearsal, base=base)
 
 
 def page_json(rehearsal: Rehearsal, files: dict[str, dict[str, str]]) -> str:
