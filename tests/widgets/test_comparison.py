@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,18 @@ def test_figures_of_two_scales_are_shown_and_not_set_against_each_other() -> Non
     assert found.figures[0].note == "not comparable: A penalty 1, B penalty 2"
     assert found.plots == ()
     assert found.cannot == ("No picture of “a line”: A penalty 1, B penalty 2.",)
+
+
+def test_what_no_float_holds_is_not_there() -> None:
+    def told(value: float) -> Told:
+        line = Line("l", "A line", "x", "y", ((1.0, 1.0), (2.0, 2.0), (math.inf, 3.0), (3.0, math.nan)))
+        return collect([figure("n", "a number", value, NUMBER)], [line])
+
+    run = run_of(FAST)
+    found = compare(replace(run, told=told(-1e308)), replace(run, told=told(1e308)))
+    assert (found.figures[0].against, found.figures[0].against_text) == (None, "–")
+    assert found.plots[0].a == ((1.0, 1.0), (2.0, 2.0))
+    json.dumps(found.as_json(), allow_nan=False)
 
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)

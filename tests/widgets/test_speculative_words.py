@@ -158,3 +158,8 @@ def test_the_simulator_keeps_the_rule() -> None:
     assert all((t.u < t.accept) == (t.kind == "accepted") for t in tokens)
     expected = sum(t.alpha for t in tokens) / len(tokens)
     assert sum(t.kind == "accepted" for t in tokens) / len(tokens) == pytest.approx(expected, abs=0.05)
+
+
+def test_a_depth_that_no_round_can_have_is_given_no_cells() -> None:
+    state = SpeculativeState(rounds=[round_of(judged(depth=0), judged(depth=2_000_000))])
+    assert state.counts(0).by_depth == ((1, 0), (0, 0))

@@ -192,6 +192,8 @@ def _against(a: float, b: float, measure: Measure) -> tuple[float | None, str]:
             return (ratio if a else None), "the same"
         return (ratio, format_ratio(ratio)) if math.isfinite(ratio) and ratio > 0 else (None, NOTHING)
     difference = b - a
+    if not math.isfinite(difference):  # of two finite numbers at the ends of what a float holds
+        return None, NOTHING
     if difference == 0:
         return 0.0, "the same"
     if measure.points:

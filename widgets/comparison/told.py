@@ -141,13 +141,19 @@ def collect(
     task: str = "",
 ) -> Told:
     """What a run has of these: figures that are there, lines with a finite point, texts with a token."""
-    drawn = [replace(line, points=tuple((x, y) for x, y in line.points if is_there(y))) for line in lines]
+    drawn = [
+        replace(line, points=tuple((x, y) for x, y in line.points if _is_place(x) and is_there(y))) for line in lines
+    ]
     return Told(
         task,
         tuple(f for f in figures if f is not None),
         tuple(line for line in drawn if line.points),
         tuple(text for text in texts if text.tokens),
     )
+
+
+def _is_place(place: Place) -> bool:
+    return isinstance(place, str) or is_there(place)
 
 
 def is_there(value: float | None) -> TypeGuard[float]:

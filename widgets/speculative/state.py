@@ -144,7 +144,8 @@ class SpeculativeState(TaskState):
             cell = depths.setdefault(token.depth, [0, 0])
             cell[0] += 1
             cell[1] += token.kind == "accepted"
-        last = max(depths, default=-1)
+        # A chain of n tokens is n deep at most; a file may say otherwise, and be asked for as many cells.
+        last = min(max(depths, default=-1), max((len(r.tokens) for r in rounds), default=0) - 1)
         return Counts(
             rounds=len(rounds),
             emitted=sum(r.emitted for r in rounds),
