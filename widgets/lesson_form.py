@@ -34,8 +34,11 @@ class LessonForm:
         return self.words.all(f"{self._key}.{key}", **values)
 
     def idea(self) -> Part:
-        """The idea in five sentences."""
-        return {"title": self.words("lesson.idea"), "paragraphs": [" ".join(self.all("idea"))]}
+        """The idea in five sentences; on a page of another language also what is in English there."""
+        said = [" ".join(self.all("idea"))]
+        if self.words.language != ENGLISH:
+            said.append(self.words("page.english"))
+        return {"title": self.words("lesson.idea"), "paragraphs": said}
 
     def formula(self, math: Sequence[str], **values: object) -> Part:
         """Lines of formulas, and what their letters mean."""
@@ -92,8 +95,5 @@ class LessonForm:
         return {"title": self.words("lesson.not"), "paragraphs": list(self.all("not"))}
 
     def references(self, *papers: str) -> Part:
-        """Authors, year and title of each; what is in English on a page of another language is said below them."""
-        said = [f"{'; '.join(papers)}."]
-        if self.words.language != ENGLISH:
-            said.append(self.words("page.english"))
-        return {"title": self.words("lesson.references"), "paragraphs": said}
+        """Authors, year and title of each."""
+        return {"title": self.words("lesson.references"), "paragraphs": [f"{'; '.join(papers)}."]}

@@ -1,6 +1,6 @@
 """The lesson's 2 x 2 example, computed by the code that adapts a model.
 
-The lesson writes rows, y = x W + s (x A) B; modules hold the transposes of those matrices.
+The worked example writes rows, y = x W + s (x A) B; modules hold the transposes of those matrices.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def sections(words: Strings, example: Mapping[str, Any] | None) -> list[Part]:
         form.idea(),
         form.formula(form.all("math")),
         _worked(form, example),
-        form.predict(["1.5", "1.88", "2.5"], 1),
+        form.predict(["1.5", "1.875", "2.5"], 1),
         form.more("exact", ["min(p, q) + max(0, p − q) = p"]),
         form.more("pays", form.all("pays.math")),
         form.tries("lookup", "drafts", "no_residual"),

@@ -81,14 +81,7 @@ PRESETS: tuple[Preset, ...] = presets(
         "max_new_tokens": 40,
     },
     chat={"prompt": "Explain in two sentences why the sky is blue.", "chat": True, "max_new_tokens": 48},
-    sampling={
-        "prompt": "The recipe begins with",
-        "do_sample": True,
-        "temperature": 0.8,
-        "top_p": 0.95,
-        "seed": 7,
-        "max_new_tokens": 48,
-    },
+    sampling={"do_sample": True, "temperature": 0.8, "top_p": 0.95, "seed": 7},
     characters={"prompt": "日本語 and 🙂 are", "max_new_tokens": 32},
     forgets={"break_run": "drop_layer_cache", "max_new_tokens": 32},
 )

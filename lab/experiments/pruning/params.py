@@ -164,7 +164,7 @@ class PruningParams(PromptParams):
 PRESETS: tuple[Preset, ...] = presets(
     "pruning",
     kept={},
-    two_of_four={"pattern": "2:4", "method": "sparsegpt", "layers": (14,)},
+    two_of_four={"pattern": "2:4"},
     curve={"task": "curve"},
     words={"task": "words", "method": "wanda", "prompt": "The largest planet is"},
     savings={"task": "savings", "prompt": "Once upon a time"},
