@@ -20,9 +20,11 @@ BIN = $(VENV)/bin
 lab: $(VENV)/.installed
 	@$(BIN)/lab up $(ARGS)
 
-# Tests of tiny models share the cores, one process each; the real model, the browser and Ray get the whole machine.
+# Tests of tiny models share the cores, one process each. Two processes share the files with the real model and the
+# browser: while one waits for a page, the other computes. A Ray cluster has the machine to itself.
 FAST = -m "not model and not browser and not cluster" -n logical --maxprocesses 4 --dist loadfile
-REST = -m "model or browser or cluster"
+REST = -m "(model or browser) and not cluster" -n 2 --dist loadfile
+CLUSTER = -m cluster
 
 test: $(VENV)/.installed-test
 	@$(BIN)/python -m tests.chromium
@@ -31,6 +33,7 @@ test: $(VENV)/.installed-test
 ifeq ($(ARGS),)
 	$(BIN)/python -m pytest $(FAST)
 	$(BIN)/python -m pytest $(REST)
+	$(BIN)/python -m pytest $(CLUSTER)
 else
 	$(BIN)/python -m pytest $(ARGS)
 endif

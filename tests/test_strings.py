@@ -84,7 +84,18 @@ def test_what_is_missing_too_much_or_filled_otherwise_is_found(key: str, text: s
 
 @pytest.mark.parametrize(
     "line",
-    ['a = "{x.__class__}"', 'a = "{x!r}"', 'a = "{x:9}"', 'a = "{0}"', 'a = "{}"', 'a = "{x"', "a = 3", "a = ", "[a"],
+    [
+        'a = "{x.__class__}"',
+        'a = "{x!r}"',
+        'a = "{x:9}"',
+        'a = "{0}"',
+        'a = "{}"',
+        'a = "{x"',
+        "a = 3",
+        "a = ",
+        "[a",
+        "a = " + "[" * 5000,
+    ],
 )
 def test_a_file_that_holds_anything_but_texts_with_named_placeholders_is_refused(line: str, tmp_path: Path) -> None:
     path = tmp_path / "xx.toml"

@@ -69,7 +69,7 @@ def replica_range(text: str) -> tuple[int, int]:
     Raises:
         BadInput: it is neither.
     """
-    found = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", text.strip())
+    found = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", text.strip())
     if found is None:
         raise BadInput(
             f"{shown(text)} says no number of replicas.", remedy="Write 2, or 1-4 for one to four as needed."

@@ -107,6 +107,10 @@ def read_texts(path: Path) -> dict[str, str]:
             placeholders(key, text)
     except (OSError, ValueError) as error:
         raise BadInput(f"{path.name} cannot be used: {error}.", remedy="Mend that line.") from None
+    except RecursionError:
+        raise BadInput(
+            f"{path.name} cannot be used: it is nested too deep.", remedy="Write texts in tables as en.toml does."
+        ) from None
     return texts
 
 

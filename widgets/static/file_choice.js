@@ -18,7 +18,7 @@ function render({ model, el }) {
       post(model, { type: "refused", name: file.name, size: file.size });
       return;
     }
-    setText(said, `${file.name} is read`);
+    setText(said, `${file.name} is being read`);
     try {
       model.send({ type: "file", name: file.name }, undefined, [await file.arrayBuffer()]);
     } catch {

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,6 +107,7 @@ def deploy(
 
     Raises:
         BackendUnavailable: Ray is not installed, the cluster cannot be reached, or its replicas do not start.
+        BadInput: this machine cannot hold the replicas.
     """
     try:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no request leaves this machine unasked
@@ -119,6 +120,8 @@ def deploy(
     try:
         if not ray.is_initialized():
             _join(ray, settings)
+        if not settings.address:
+            require_room(settings, ray.cluster_resources())
         serve.start(http_options={"host": host, "port": port, "request_timeout_s": None})
         serve.run(
             _application(settings, token, hosting, make_backend), name=APP, route_prefix="/", logging_config=_quiet()
@@ -133,6 +136,25 @@ def deploy(
             f"The cluster did not start: {str(error).splitlines()[0][:300]}", remedy="See the logs of Ray."
         ) from error
     return f"http://{host}:{port}"
+
+
+def require_room(settings: ClusterSettings, resources: Mapping[str, float]) -> None:
+    """Refuse replicas that this machine can never hold: Ray would wait for another one without a word.
+
+    Args:
+        resources: what the cluster has, by Ray's names.
+
+    Raises:
+        BadInput: the least of replicas takes more.
+    """
+    for name, share in (("CPU", settings.cpus), ("GPU", settings.gpus)):
+        needed, there = share * settings.min_replicas * len(settings.models), resources.get(name, 0.0)
+        if needed > there:
+            raise BadInput(
+                f"{settings.min_replicas * len(settings.models)} replicas with {share:g} {name} each take {needed:g}; "
+                f"this machine has {there:g}.",
+                remedy="Ask for fewer replicas or smaller shares, or join a larger cluster.",
+            )
 
 
 def shut_down(*, joined: bool = False) -> None:
