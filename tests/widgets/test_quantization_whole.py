@@ -80,7 +80,8 @@ def test_what_was_not_measured_is_an_empty_place_and_not_a_zero() -> None:
     plot = MapPlot()
     plot.show(cells, 2, "output", [])
     assert plot.state["data"]["cells"]["x"] == []
-    assert len(plot.state["data"]["empty"]["x"]) == 7
+    assert len(plot.state["data"]["none"]["x"]) == 7 + 1  # the last is the key above the map
+    assert "not measured" in plot.state["data"]["names"]["text"]
     assert "nothing measured" in plot.state["label"]
 
 
