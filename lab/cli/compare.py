@@ -71,7 +71,7 @@ def _print(found: dict[str, Any]) -> None:
 
     for side in ("a", "b"):
         told = found[side]
-        when = f"recorded {told['recorded']}" if told["recorded"] else "live"
+        when = "live" if told["live"] else f"recorded {told['recorded'][:16].replace('T', ' ')}".rstrip()
         console.print(Text(printable(f"{side.upper()}: {found['experiment']}, {told['model']}, {when}, {told['end']}")))
     if found["differences"]:
         table(
@@ -86,9 +86,7 @@ def _print(found: dict[str, Any]) -> None:
             [(f["name"], f["a_text"], f["b_text"], f["against_text"], _from(f)) for f in found["figures"]],
         )
     for text in found["texts"]:
-        first = text["first"]
-        said = "the same in both" if first is None else f"they differ from token {first + 1} on"
-        console.print(Text(printable(f"{text['title']}: {said}.")))
+        console.print(Text(printable(f"{text['title']}: {text['said']}.")))
     for note in (*found["cannot"], *found["notes"], *_figure_notes(found["figures"])):
         console.print(Text(printable(note)))
 

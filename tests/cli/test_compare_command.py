@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from compared_runs import card, kv_run
+from compared_runs import FACTS, card, kv_run
 
 from lab.events import Recording
 
@@ -14,7 +14,8 @@ from .conftest import Lab
 
 def recordings(folder: Path) -> None:
     Recording(tuple(kv_run((1.0, 10.0, 12.0, 14.0)))).save(folder / "a.safetensors")
-    other = kv_run((1.0, 20.0, 24.0, 28.0), run_id="b", of=card(prompt="[red]Hi\x1b[2J", seed=3))
+    of = card(prompt="[red]Hi\x1b[2J", seed=3)
+    other = kv_run((1.0, 20.0, 24.0, 28.0), run_id="b", of=of, recorded="2027-01-29T21:00:00+00:00")
     Recording(tuple(other)).save(folder / "b.safetensors")
 
 
@@ -27,7 +28,17 @@ def test_settings_and_figures_stand_in_tables(lab: Lab, tmp_path: Path) -> None:
     assert ["decode step with the cache, median", "12.0 ms", "24.0 ms", "2.0 ×", "MEASURED"] in lines
     assert "[red]Hi" in done.stdout, "markup of a prompt is text"
     assert "\x1b" not in done.stdout
-    assert "New tokens: the same in both." in done.stdout
+    assert "New tokens: the same 4 tokens in both." in done.stdout
+    sides = " ".join(done.stdout.split())
+    assert f"A: kv_cache, {FACTS.name}, recorded, finished" in sides, "a file that does not know when"
+    assert f"B: kv_cache, {FACTS.name}, recorded 2027-01-29 21:00, finished" in sides
+
+
+def test_a_shorter_text_is_the_same_as_far_as_it_goes(lab: Lab, tmp_path: Path) -> None:
+    recordings(tmp_path)
+    Recording(tuple(kv_run((1.0, 10.0), run_id="c"))).save(tmp_path / "c.safetensors")
+    done = lab("compare", "a.safetensors", "c.safetensors", module="lab")
+    assert "New tokens: the same as far as B goes (2 of 4 tokens)." in done.stdout
 
 
 def test_json_holds_all_of_it(lab: Lab, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import ipywidgets as ipw
 import numpy as np
 import pytest
 import safetensors.numpy
-from compared_runs import CARD, FINISHED, card, kv_run
+from compared_runs import CARD, FACTS, FINISHED, card, kv_run
 from pages import send, walk
 
 from lab.backend.hosting import HOSTED
@@ -156,6 +156,26 @@ def test_a_file_is_a(page: Page, tmp_path: Path) -> None:
     assert page.compared()["decode"] == ("24.0 ms", "12.0 ms", "0.50 ×")
 
 
+def test_what_comes_from_a_file_is_a_recording_whether_or_not_it_has_a_date(page: Page, tmp_path: Path) -> None:
+    page.session._begin()
+    for event in A.events:
+        page.session._take(event)
+    page.upload("b.safetensors", saved(B, tmp_path))
+    legend = str(page.state_of("words"))
+    assert f"A  ● {FACTS.name}, recorded, finished" in legend
+    assert f"B  ■ {FACTS.name}, live, finished" in legend
+    page.press("clear")
+    dated = Recording(tuple(kv_run(run_id="b", recorded="2027-01-29T21:00:00+00:00")))
+    page.upload("b.safetensors", saved(dated, tmp_path))
+    assert f"A  ● {FACTS.name}, recorded 2027-01-29 21:00, finished" in str(page.state_of("words"))
+    page.press("keep")
+    page.show(B)
+    legend = str(page.state_of("words"))
+    assert f"A  ● {FACTS.name}, live, finished" in legend
+    assert f"B  ■ {FACTS.name}, recorded, finished" in legend
+    assert "Times of a recording are those of the machine that made it." in legend
+
+
 def test_the_packaged_recording_is_a(page: Page) -> None:
     page.press("packaged")
     packaged = run_of(Recording.load(RECORDINGS / "kv_cache.safetensors").events)
@@ -294,6 +314,16 @@ def test_both_lines_lie_within_the_same_axes() -> None:
     assert "50" in drawn.state["label"]
 
 
+def test_a_letter_above_the_other_one_is_not_cut() -> None:
+    drawn = TwoRunsPlot("x", "y")
+    drawn.show(plot([(0.0, 0.1), (29.0, 1.0)], [(0.0, 0.1), (29.0, 0.99)]))
+    names, y = drawn.state["data"]["names"], drawn.state["props"]["y_range"]
+    least = 150  # pixels of the frame: 230 without title and axis
+    for at, down in zip(names["y"], names["dy"], strict=True):
+        above = (y["end"] - at) / (y["end"] - y["start"]) * least + down
+        assert above >= 7, "half of a letter of 11 pixels, and some more"
+
+
 def test_an_experiment_without_a_comparison_has_no_section() -> None:
     assert CompareSection("kv_cache").widget.layout.display is None
     assert CompareSection("new_one").widget.layout.display == "none"
@@ -309,11 +339,11 @@ def test_bars_are_as_long_as_the_figures() -> None:
 
 
 def test_the_heading_says_what_differs() -> None:
-    assert verdict(set_against(run_of(A.events), run_of(B.events)))[1] == "2 settings apart: Sampling, Seed"
+    assert verdict(set_against(run_of(A.events), run_of(B.events)))[1] == "2 settings differ: Sampling, Seed"
     same = kv_run(run_id="c")
     assert verdict(set_against(run_of(A.events), run_of(same)))[1].startswith("The same settings")
     one = kv_run(run_id="c", of=card(seed=1))
-    assert verdict(set_against(run_of(A.events), run_of(one)))[1] == "One setting apart: Seed"
+    assert verdict(set_against(run_of(A.events), run_of(one)))[1] == "One setting differs: Seed"
     begun = [replace(A.events[0], card=CARD), FINISHED]  # type: ignore[type-var, call-arg]
     assert verdict(set_against(run_of(begun), run_of(one)))[1] == "These two cannot be compared"
 
@@ -324,6 +354,9 @@ def test_long_texts_are_shown_around_their_first_difference() -> None:
     start, pairs = text_pairs(SharedText("t", "Text", tuple(row), tuple(other), 500))
     assert start == 480
     assert [p.same for p in pairs[19:22]] == [True, False, False]
-    assert text_words(SharedText("t", "Text", tuple(row), tuple(row[:3]), 3)).startswith(
-        "First difference at token 4: A “ 3”, B the end."
+    assert text_words(SharedText("t", "Text", tuple(row), tuple(other), 500)).startswith(
+        "First difference at token 501: A “ 500”, B “ x”."
+    )
+    assert text_words(SharedText("t", "Text", tuple(row), tuple(row[:3]), 3)) == (
+        "The same as far as B goes (3 of 900 tokens)."
     )

@@ -56,7 +56,10 @@ def test_lines_stand_on_the_same_axes() -> None:
     found = {p.id: p for p in compared(FAST, SLOW).plots}
     assert found["with"].a == ((3, 10.0), (4, 12.0), (5, 14.0))
     assert found["with"].b == ((3, 20.0), (4, 24.0), (5, 28.0), (6, 40.0))
-    assert found["with"].x == "cache length, tokens"
+    assert (found["with"].x, found["bytes"].x) == ("text length, tokens", "cache length, tokens")
+    longer = kv_run((1.0, 10.0, 12.0), run_id="b", without=(0.0, 30.0, 36.0))
+    (without,) = (p for p in compared(FAST, longer).plots if p.id == "without")
+    assert without.x == "text length, tokens"
     assert "without" not in found
 
 
@@ -84,6 +87,15 @@ def test_one_and_true_are_two_values_and_what_a_card_lacks_is_a_dash() -> None:
     assert [d.name for d in differences(card(x=1), card(x=True))] == ["x"]
     (gone,) = differences(card(newer=5), CARD)
     assert (gone.a, gone.b) == ("5", "–")
+
+
+def test_layers_are_words() -> None:
+    (found,) = differences(card(layers=[0]), card(layers=[0, 14]))
+    assert (found.a, found.b) == ("layer 0", "layers 0, 14")
+    (found,) = differences(card(trace_layers=[]), card(trace_layers=[3]))
+    assert (found.title, found.a, found.b) == ("Attention of layers", "(none)", "layer 3")
+    (found,) = differences(card(ends=[1]), card(ends=[1, "x"]))
+    assert (found.a, found.b) == ("1", "1, x")
 
 
 def test_long_texts_are_shown_where_they_differ() -> None:
@@ -137,9 +149,14 @@ def test_texts_meet_token_by_token() -> None:
     (same,) = compared(FAST, kv_run(run_id="b")).texts
     assert same.first is None
     (longer,) = compared(FAST, SLOW).texts
-    assert longer.first == 4
+    assert (longer.first, longer.said) == (4, "the same as far as A goes (4 of 5 tokens)")
+    (shorter,) = compared(SLOW, FAST).texts
+    assert (shorter.first, shorter.said) == (4, "the same as far as B goes (4 of 5 tokens)")
+    assert same.said == "the same 4 tokens in both"
     other = kv_run(run_id="b", tokens=((5, " a"), (9, " b")))
     assert compared(FAST, other).texts[0].first == 1, "another token of the same text"
+    assert compared(FAST, other).texts[0].said == "they differ from token 2 on"
+    assert compared(FAST, other).as_json()["texts"][0]["said"] == "they differ from token 2 on"
     alike = kv_run(run_id="b", of=card(weight_hash="1" * 64), tokens=((5, " a"), (9, " b"), (5, " c"), (5, " d")))
     assert compared(FAST, alike).texts[0].first is None, "ids of two models mean nothing to one another"
 

@@ -10,6 +10,7 @@ from typing import Any
 from lab.errors import NotFound
 from lab.events import RunCard
 from lab.experiments.registry import get_experiment
+from widgets.comparison.told import layer_words
 from widgets.format import NOTHING
 
 MOST = 160
@@ -44,7 +45,7 @@ def differences(a: RunCard, b: RunCard) -> tuple[Difference, ...]:
         values = a.params.get(name, default), b.params.get(name, default)
         if values[0] != values[1] or type(values[0]) is not type(values[1]):
             field = fields.get(name, {})
-            texts = (_text(value, field) for value in values)
+            texts = (_text(name, value, field) for value in values)
             found.append(Difference(name, str(field.get("title", name)), *_cut(*texts)))
     found += [Difference(name, title, *_cut(x, y)) for name, title, x, y in _made_on(a, b) if x != y]
     return tuple(found)
@@ -83,10 +84,10 @@ def _fields(experiment: str) -> Mapping[str, Mapping[str, Any]]:
 
 def setting(card: RunCard, name: str) -> str:
     """A parameter as the form writes it."""
-    return _text(card.params.get(name, _MISSING), _fields(card.experiment).get(name, {}))
+    return _text(name, card.params.get(name, _MISSING), _fields(card.experiment).get(name, {}))
 
 
-def _text(value: Any, field: Mapping[str, Any]) -> str:
+def _text(name: str, value: Any, field: Mapping[str, Any]) -> str:
     """A value as the form writes it."""
     if value is _MISSING:
         return NOTHING
@@ -98,6 +99,9 @@ def _text(value: Any, field: Mapping[str, Any]) -> str:
         return "yes" if value else "no"
     if value in ("", []):
         return "(none)"
+    if isinstance(value, list | tuple):
+        items = [item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in value]
+        return layer_words(items) if name.endswith("layers") else ", ".join(items)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

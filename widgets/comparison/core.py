@@ -32,11 +32,16 @@ class Experiment(Protocol):
 
 @dataclass(frozen=True)
 class Run:
-    """One of the two runs, living or ended."""
+    """One of the two runs, living or ended.
+
+    Attributes:
+        filed: it was read from a recording's file, whether or not that says when it was made.
+    """
 
     started: RunStarted
     end: RunFinished | RunCancelled | RunFailed | None
     told: Told
+    filed: bool = False
 
 
 def module_of(experiment: str) -> Experiment:
@@ -52,14 +57,17 @@ def module_of(experiment: str) -> Experiment:
     return found  # type: ignore[no-any-return]
 
 
-def run_of_state(state: RunState) -> Run | None:
+def run_of_state(state: RunState, *, filed: bool = False) -> Run | None:
     """The run that a state tells so far; None before it has begun."""
     started = state.started
-    return Run(started, state.end, module_of(started.card.experiment).told(state)) if started else None
+    return Run(started, state.end, module_of(started.card.experiment).told(state), filed) if started else None
 
 
-def run_of(events: Sequence[Event]) -> Run:
+def run_of(events: Sequence[Event], *, filed: bool = False) -> Run:
     """The run of these events.
+
+    Args:
+        filed: as in `Run`.
 
     Raises:
         BadInput: they do not begin with `run_started`.
@@ -70,7 +78,7 @@ def run_of(events: Sequence[Event]) -> Run:
     state = module_of(first.card.experiment).STATE()
     for event in events:
         state.fold(event)
-    return Run(first, state.end, module_of(first.card.experiment).told(state))
+    return Run(first, state.end, module_of(first.card.experiment).told(state), filed)
 
 
 def same_run(a: RunStarted, b: RunStarted) -> bool:
@@ -122,7 +130,8 @@ def _side(run: Run) -> Side:
         case RunFailed(message=message):
             end = f"failed: {message}"
     beside = run.end.ran_beside if isinstance(run.end, RunFinished) else None
-    return Side(run.started.facts.name, run.started.recorded, end, beside)
+    recorded = run.started.recorded
+    return Side(run.started.facts.name, recorded, end, beside, live=not (run.filed or recorded))
 
 
 def _load(a: Side, b: Side) -> str:
@@ -163,11 +172,9 @@ def _figure(a: Quantity | None, b: Quantity | None, load: str) -> FigurePair:
     if known is None:  # `_pairs` gives none such
         raise ValueError("a figure of neither run")
     measure = known.measure
-    alike = bool(a and b and a.basis == b.basis)
-    against, words = _against(a.value, b.value, measure) if a and b and alike else (None, NOTHING)
-    note = load if measure.timed and a and b else ""
-    if a and b and not alike:
-        note = f"not comparable: A {a.basis}, B {b.basis}"
+    unlike = _unlike(a, b) if a and b else ""
+    against, words = _against(a.value, b.value, measure) if a and b and not unlike else (None, NOTHING)
+    note = unlike or (load if measure.timed and a and b else "")
     return FigurePair(
         known.id,
         known.name,
@@ -182,6 +189,13 @@ def _figure(a: Quantity | None, b: Quantity | None, load: str) -> FigurePair:
         b.badge if b else "",
         note,
     )
+
+
+def _unlike(a: Quantity, b: Quantity) -> str:
+    """Why two figures are not set against each other; "" if they are."""
+    matrices = f"different matrices: {a.matrices} and {b.matrices}" if a.matrices != b.matrices else ""
+    bases = f"not comparable: A {a.basis}, B {b.basis}" if a.basis != b.basis else ""
+    return "; ".join(filter(None, (matrices, bases)))
 
 
 def _against(a: float, b: float, measure: Measure) -> tuple[float | None, str]:
@@ -262,7 +276,7 @@ def _notes(a: Run, b: Run, sides: tuple[Side, Side], *, texts: bool) -> Iterable
             yield f"{who} still runs: its figures are those so far."
         elif side.end != "finished":
             yield f"{who} did not come to its end ({side.end}): its figures are those up to there."
-    if sides[0].recorded != sides[1].recorded and _timed(a) and _timed(b):
+    if not (sides[0].live and sides[1].live) and _timed(a) and _timed(b):
         yield "Times of a recording are those of the machine that made it."
     if texts and a.started.facts.vocab != b.started.facts.vocab:
         yield "The models have different vocabularies: the same place in both texts is not the same word."

@@ -14,7 +14,8 @@ class Side:
     """Who is compared.
 
     Attributes:
-        model: its name. recorded: when, "" for a live run.
+        model: its name. live: it was not read from a recording.
+        recorded: when; "" for a live run, and for a recording that does not know.
         end: "finished", "running", or how it ended else, in words.
         beside: how many other runs had slices meanwhile; None where that is not known (yet).
     """
@@ -23,6 +24,7 @@ class Side:
     recorded: str
     end: str
     beside: int | None
+    live: bool = True
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class FigurePair:
         a, b: None where a run does not have it. a_text, b_text: as written.
         against: B / A (`ratio`) or B − A; None where there is none.
         against_text: the same as written.
-        note: what must be known of a comparison of times, in words.
+        note: what must be known of the comparison, in words: of times what ran beside, or why there is none.
     """
 
     id: str
@@ -84,6 +86,17 @@ class SharedText:
     b: tuple[Token, ...]
     first: int | None
 
+    @property
+    def said(self) -> str:
+        """How far both are the same, within a sentence."""
+        shorter, longer = sorted((len(self.a), len(self.b)))
+        if self.first is None:
+            return f"the same {longer:,} token{'s' if longer != 1 else ''} in both"
+        if self.first == shorter:
+            name = "A" if len(self.a) < len(self.b) else "B"
+            return f"the same as far as {name} goes ({shorter:,} of {longer:,} tokens)"
+        return f"they differ from token {self.first + 1:,} on"
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -111,4 +124,4 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON data."""
-        return asdict(self)
+        return {**asdict(self), "texts": [{**asdict(text), "said": text.said} for text in self.texts]}

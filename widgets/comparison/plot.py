@@ -13,6 +13,8 @@ from widgets.plot import Columns, Plot, add_point_hover, add_words, new_figure, 
 COLOURS = {"a": "--lab-series-1", "b": "--lab-series-2"}
 MOST_POINTS = 1000
 MOST_MARKS = 30
+ROOM = 0.16
+"""Above the highest point, of what lies below it: a letter that stands above the other one takes 20 of 230 pixels."""
 Points = Sequence[tuple[float, float]]
 
 
@@ -39,7 +41,7 @@ class TwoRunsPlot(Plot):
         start, end = min(xs, default=0.0), max(xs, default=1.0)
         from_zero = low >= 0 and low < 0.6 * high
         bottom = -0.05 * high if from_zero else low - (high - low or abs(high) or 1.0) * 0.08
-        room, width = (high - bottom or 1.0) * 0.1, end - start or 1.0
+        room, width = (high - bottom or 1.0) * ROOM, end - start or 1.0
         data: dict[str, Columns] = {}
         for side, points in (("a", a), ("b", b)):
             line = thinned(points, MOST_POINTS) if shared.joined else []

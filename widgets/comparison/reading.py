@@ -53,15 +53,18 @@ def too_large(name: str, size: int, limit: int) -> BadInput:
     )
 
 
-def read_run(events: Sequence[Event], name: str) -> Run:
+def read_run(events: Sequence[Event], name: str, *, filed: bool = True) -> Run:
     """The run of a recording's events.
+
+    Args:
+        filed: whether they were read from a file.
 
     Raises:
         NotFound: runs of its experiment cannot be compared here.
         RecordingError: the events do not fit together.
     """
     try:
-        return run_of(events)
+        return run_of(events, filed=filed)
     except LabError:
         raise
     except Exception as error:  # anybody can write a file whose events do not fit together

@@ -39,23 +39,28 @@ class OnPage(Protocol):
     @property
     def events(self) -> list[Event]: ...
 
+    @property
+    def replaying(self) -> bool: ...
+
 
 @dataclass
 class Kept:
     """A run that was set aside: the list in which the session has its events, not a copy of it.
 
     Attributes:
+        filed: it came from a recording's file.
         run: what it tells; made when it is first compared.
     """
 
     events: Sequence[Event]
     name: str
+    filed: bool = True
     run: Run | None = None
 
     def told(self) -> Run:
         """The run. It does not change any more once another one is on the page."""
         if self.run is None:
-            self.run = read_run(self.events, self.name)
+            self.run = read_run(self.events, self.name, filed=self.filed)
         return self.run
 
 
@@ -107,7 +112,7 @@ class CompareSection:
         with self._lock:
             self._trouble = None
             if action == KEEP and self._session is not None and self._session.started is not None:
-                self._keep(Kept(self._session.events, "the run on the page"))
+                self._keep(Kept(self._session.events, "the run on the page", self._session.replaying))
             elif action == PACKAGED:
                 self._load("the recorded run", lambda: Recording.load(RECORDINGS / f"{self._experiment}.safetensors"))
             elif action == SWAP:
@@ -134,7 +139,7 @@ class CompareSection:
                     f"{name!r} is a run of {of}; this page is of {self._experiment}.",
                     remedy=f"Open it on the page of {of}.",
                 )
-            kept = Kept(recording.events, name, read_run(recording.events, name))
+            kept = Kept(recording.events, name, run=read_run(recording.events, name))
         except LabError as error:
             with self._lock:
                 self._trouble = error
@@ -183,7 +188,8 @@ class CompareSection:
 
     def _compare(self, kept: Kept, state: RunState, *, live: bool) -> None:
         try:
-            a, b = kept.told(), run_of_state(state)
+            filed = self._session is not None and self._session.replaying
+            a, b = kept.told(), run_of_state(state, filed=filed)
             if b is None:
                 return
             if self._view is None:

@@ -21,6 +21,7 @@ from widgets.format import (
     format_share,
     typeset_number,
 )
+from widgets.numbers import percent
 
 MEASURED, DERIVED = "MEASURED", "DERIVED"
 Place = float | str
@@ -52,7 +53,11 @@ COUNT = Measure(format_count)
 SHARE = Measure(format_share, points=True)
 NUMBER = Measure(typeset_number)
 SIZE = Measure(typeset_number, ratio=True)
-"""A number that is 0 at its least, such as an error or a perplexity: twice as much means something."""
+"""A number that is 0 at its least, such as a perplexity: twice as much means something."""
+ERROR = Measure(percent, ratio=True)
+"""A relative error, as the pages write it."""
+FACTOR = Measure(format_ratio, ratio=True)
+"""A ratio of two quantities that are no times."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Quantity:
         badge: where it comes from: "MEASURED", "DERIVED" or "SIMULATED".
         basis: what decides its scale beside the unit, in words ("length penalty 1.0", a text's hash): figures of two
             bases are shown and not set against each other.
+        matrices: those that it is a mean over, in words; of other matrices it is shown and not set against this.
     """
 
     id: str
@@ -72,6 +78,7 @@ class Quantity:
     measure: Measure
     badge: str = MEASURED
     basis: str = ""
+    matrices: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,10 +135,16 @@ class Told:
 
 
 def figure(
-    key: str, name: str, value: float | None, measure: Measure, badge: str = MEASURED, basis: str = ""
+    key: str,
+    name: str,
+    value: float | None,
+    measure: Measure,
+    badge: str = MEASURED,
+    basis: str = "",
+    matrices: str = "",
 ) -> Quantity | None:
     """A figure, `key` its id; None where the run has no finite value of it."""
-    return Quantity(key, name, value, measure, badge, basis) if is_there(value) else None
+    return Quantity(key, name, value, measure, badge, basis, matrices) if is_there(value) else None
 
 
 def collect(
@@ -159,6 +172,21 @@ def _is_place(place: Place) -> bool:
 def is_there(value: float | None) -> TypeGuard[float]:
     """Whether it is a finite number."""
     return value is not None and math.isfinite(value)
+
+
+def layer_words(layers: Iterable[object]) -> str:
+    """Layers for a person: "layer 0", "layers 0, 14"."""
+    names = [str(layer) for layer in layers]
+    return f"layer{'s' if len(names) != 1 else ''} {', '.join(names)}"
+
+
+def matrix_words(matrices: Iterable[tuple[int, str]]) -> str:
+    """Which matrices these are: "layer 0 q_proj", "layers 0, 14 q_proj", of several projections "210 matrices"."""
+    found = sorted(set(matrices))
+    projections = {projection for _, projection in found}
+    if len(projections) == 1:
+        return f"{layer_words(layer for layer, _ in found)} {projections.pop()}"
+    return f"{len(found):,} matrices"
 
 
 def mean(values: Iterable[float | None]) -> float | None:

@@ -14,6 +14,7 @@ from widgets.comparison.told import Token
 from widgets.data_table import DataTable
 from widgets.experiment import Table
 from widgets.format import NOTHING, format_number
+from widgets.numbers import capital
 from widgets.section import choose_children, heading, section
 from widgets.side_by_side import SideBySide, SideRow
 from widgets.text import Words
@@ -144,7 +145,7 @@ class _Text:
 
 def side_words(side: Side) -> str:
     """Who this is, in a few words."""
-    when = f"recorded {side.recorded[:16].replace('T', ' ')}" if side.recorded else "live"
+    when = "live" if side.live else f"recorded {side.recorded[:16].replace('T', ' ')}".rstrip()
     return plain_text(f"{side.model}, {when}, {side.end}")
 
 
@@ -157,7 +158,8 @@ def verdict(found: Comparison) -> tuple[str, ...]:
     if not names:
         return "even", "The same settings: what differs is chance and what ran beside", *notes
     some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return "none", plain_text(f"{'One setting' if len(names) == 1 else f'{len(names)} settings'} apart: {some}"), *notes
+    count = "One setting differs" if len(names) == 1 else f"{len(names)} settings differ"
+    return "none", plain_text(f"{count}: {some}"), *notes
 
 
 def setting_rows(found: Comparison) -> list[SideRow]:
@@ -235,11 +237,10 @@ def figure_table(found: Comparison) -> Table:
 
 def text_words(shared: SharedText) -> str:
     """Where both part."""
-    if shared.first is None:
-        count = len(shared.a)
-        return f"The same {count:,} token{'s' if count != 1 else ''} in both."
     i = shared.first
-    a, b = (quoted(row[i].text, 24) if i < len(row) else "the end" for row in (shared.a, shared.b))
+    if i is None or i >= min(len(shared.a), len(shared.b)):
+        return f"{capital(shared.said)}."
+    a, b = (quoted(row[i].text, 24) for row in (shared.a, shared.b))
     return f"First difference at token {i + 1}: A {a}, B {b}. From there on the texts before them differ too."
 
 

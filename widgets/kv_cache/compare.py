@@ -18,7 +18,7 @@ from widgets.comparison.told import (
 from widgets.kv_cache.state import KVCacheState
 
 STATE = KVCacheState
-LENGTH = "cache length, tokens"
+TEXT, CACHE = "text length, tokens", "cache length, tokens"
 MIB = 1024 * 1024
 
 
@@ -45,7 +45,7 @@ def told(state: KVCacheState) -> Told:
             Line(
                 "with",
                 "A new token with the cache",
-                LENGTH,
+                TEXT,
                 "ms a token",
                 tuple((at + t.index, t.ms) for t in state.tokens if t.phase == "decode"),
                 timed=True,
@@ -53,7 +53,7 @@ def told(state: KVCacheState) -> Told:
             Line(
                 "without",
                 "A new token without the cache",
-                LENGTH,
+                TEXT,
                 "ms a token",
                 tuple((at + i, u.ms) for i, u in sorted(state.uncached.items()) if i > 0),
                 timed=True,
@@ -61,7 +61,7 @@ def told(state: KVCacheState) -> Told:
             Line(
                 "bytes",
                 "Bytes in the cache",
-                LENGTH,
+                CACHE,
                 "cache, MiB",
                 tuple((x.cache_length, sum(x.layer_bytes) / MIB) for _, x in sorted(state.ledgers.items())),
             ),

@@ -64,7 +64,7 @@ def _map(state: LoraState) -> list[Line]:
         return []
     norms = found.norms.numpy().astype(np.float64)
     points = tuple((i, float(np.nanmean(row))) for i, row in enumerate(norms) if np.isfinite(row).any())
-    return [Line("update", "Size of the update by layer", "layer", "|dW| / |W|, mean", points, MEASURED)]
+    return [Line("update", "Size of the update by layer", "layer", "|ΔW| / |W|, mean", points, MEASURED)]
 
 
 def _train(state: LoraState) -> Parts:
@@ -103,7 +103,7 @@ def _merge(state: LoraState) -> Parts:
     lines = [
         Line(name, title, "base", unit, tuple((f.kind, getattr(f, name)) for f in state.merges))
         for name, title, unit in (
-            ("lost", "What merging loses of the update", "|applied − dW|² / |dW|²"),
+            ("lost", "What merging loses of the update", "|applied − ΔW|² / |ΔW|²"),
             ("max_logit_difference", "Largest difference of a logit", "merged against unmerged"),
         )
     ]

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from lab.events.pruning import PruneErrors
 from widgets.comparison.told import (
     COUNT,
+    ERROR,
+    FACTOR,
     MS,
     SHARE,
-    SIZE,
     Line,
     Quantity,
     Told,
     collect,
     figure,
+    matrix_words,
     mean,
 )
 from widgets.comparison.training import loss_lines
 from widgets.comparison.variants import Parts, variant_parts
 from widgets.comparison.words import divergence_figures, held_out, word_figures, word_lines, word_texts
-from widgets.pruning.state import PruningState
+from widgets.pruning.state import PruningState, magnitude_of
 
 STATE = PruningState
 
@@ -45,33 +48,32 @@ def _masks(state: PruningState) -> Parts:
     text = held_out(state)
     kept, weights = sum(m.kept for m in chosen), sum(m.rows * m.columns for m in chosen)
     names = [f"layer {e.layer} {e.projection}" for e in errors]
+    of = matrix_words((e.layer, e.projection) for e in errors)
+    made = matrix_words((m.layer, m.projection) for m in chosen)
+    weight_error, output_error = mean([e.weight_error for e in errors]), mean([e.heldout_error for e in errors])
+    to_magnitude = mean([_to_magnitude(state, e) for e in errors])
+    beside = "output error against magnitude's, held-out, mean"
     figures = [
         figure("kept", "weights kept", kept / weights if weights else None, SHARE),
-        figure("weight_error", "weight error, mean", mean([e.weight_error for e in errors]), SIZE),
-        figure(
-            "output_error",
-            "output error, held-out, mean",
-            mean([e.heldout_error for e in errors]),
-            SIZE,
-            basis=text,
-        ),
-        figure("to_magnitude", "output error against magnitude's", mean([e.to_magnitude for e in errors]), SIZE),
-        figure("ms", "time to make a mask, mean", mean([m.ms for m in chosen]), MS),
+        figure("weight_error", "weight error, mean", weight_error, ERROR, matrices=of),
+        figure("output_error", "output error, held-out, mean", output_error, ERROR, basis=text, matrices=of),
+        figure("to_magnitude", beside, to_magnitude, FACTOR, basis=text, matrices=of),
+        figure("ms", "time to make a mask, mean", mean([m.ms for m in chosen]), MS, matrices=made),
     ]
     lines = [
         Line(
             "weight_error",
             "Weight error of each matrix",
             "matrix",
-            "relative error",
-            tuple((name, e.weight_error) for name, e in zip(names, errors, strict=True)),
+            "relative error, %",
+            tuple((name, 100 * e.weight_error) for name, e in zip(names, errors, strict=True)),
         ),
         Line(
             "output_error",
-            "Output error of each matrix",
+            "Output error of each matrix, held-out",
             "matrix",
-            "relative error",
-            tuple((name, e.heldout_error) for name, e in zip(names, errors, strict=True)),
+            "relative error, %",
+            tuple((name, 100 * e.heldout_error) for name, e in zip(names, errors, strict=True)),
             basis=text,
         ),
         Line(
@@ -83,6 +85,14 @@ def _masks(state: PruningState) -> Parts:
         ),
     ]
     return figures, lines, []
+
+
+def _to_magnitude(state: PruningState, own: PruneErrors) -> float | None:
+    """The held-out error of one matrix / that of magnitude there, as its page has it; None for magnitude itself."""
+    base = magnitude_of(e for e in state.errors if (e.layer, e.projection) == (own.layer, own.projection))
+    if base is None or own.setting.method == base.setting.method or not base.heldout_error:
+        return None
+    return own.heldout_error / base.heldout_error
 
 
 def _curve(state: PruningState) -> Parts:
@@ -122,12 +132,13 @@ def _recover(state: PruningState) -> Parts:
 def _kept(state: PruningState) -> list[Quantity | None]:
     """Of the whole model, where it was pruned."""
     setting = state.setting
-    cells = list(state.cells(setting).values()) if setting else []
-    weights = sum(c.weights for c in cells)
-    share = sum(c.kept for c in cells) / weights if weights else None
+    found = state.cells(setting) if setting else {}
+    weights = sum(c.weights for c in found.values())
+    share = sum(c.kept for c in found.values()) / weights if weights else None
+    error = mean([c.weight_error for c in found.values()])
     return [
         figure("model_kept", "weights kept of all pruned matrices", share, SHARE),
-        figure("model_error", "weight error, mean of all matrices", mean([c.weight_error for c in cells]), SIZE),
+        figure("model_error", "weight error, mean of all matrices", error, ERROR, matrices=matrix_words(found)),
     ]
 
 
@@ -146,8 +157,8 @@ def _by_layer(state: PruningState) -> list[Line]:
             "layer_error",
             "Weight error by layer",
             "layer",
-            "relative error, mean",
-            tuple((layer, e) for layer, e in errors if e is not None),
+            "relative error, %, mean",
+            tuple((layer, 100 * e) for layer, e in errors if e is not None),
         ),
         Line("layer_kept", "Weights kept by layer", "layer", "kept, %", tuple(kept)),
     ]

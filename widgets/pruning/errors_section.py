@@ -14,7 +14,7 @@ from widgets.experiment import Desk, Table
 from widgets.format import NOTHING, format_ms
 from widgets.numbers import number, percent
 from widgets.pruning.method_marks import mark_of, tight
-from widgets.pruning.state import Matrix, PruningState
+from widgets.pruning.state import Matrix, PruningState, magnitude_of
 from widgets.section import Section, heading, section
 from widgets.text import Words
 from widgets.verdict import Verdict
@@ -74,7 +74,7 @@ class ErrorsSection(Section[PruningState]):
         own = [e for e in state.errors if (e.layer, e.projection) == matrix]
         self._verdict.show(*errors_verdict(own, live=live and state.end is None))
         text, other = leading(own)
-        base = _magnitude(own)
+        base = magnitude_of(own)
         line = Line(text.of(base), "magnitude") if base and math.isfinite(text.of(base)) else None
         heads = (Column(text.name.partition(" ")[0]), Column(other.name.partition(" ")[0]), Column("× magnitude"))
         self._bars.show(error_rows(own), heads, line=line, log=tick)
@@ -95,7 +95,7 @@ class ErrorsSection(Section[PruningState]):
 def error_rows(errors: Sequence[PruneErrors]) -> list[BarRow]:
     """A row a method, the least error on the leading text first; those without a figure last."""
     text, other = leading(errors)
-    base = _magnitude(errors)
+    base = magnitude_of(errors)
     rows = []
     for e in sorted(errors, key=lambda e: (not math.isfinite(text.of(e)), text.of(e))):
         error, beside = text.of(e), other.of(e)
@@ -122,15 +122,11 @@ def times(ratio: float) -> str:
     return f"{number(ratio, 2)} ×" if math.isfinite(ratio) else NOTHING
 
 
-def _magnitude(errors: Sequence[PruneErrors]) -> PruneErrors | None:
-    return next((e for e in errors if e.setting.method == "magnitude"), None)
-
-
 def weight_words(errors: Sequence[PruneErrors]) -> str:
     """How far the weights themselves moved, by magnitude and by the method that loses least of the output."""
     text, _ = leading(errors)
     known = [e for e in errors if math.isfinite(text.of(e)) and math.isfinite(e.weight_error)]
-    base = _magnitude(known)
+    base = magnitude_of(known)
     least = min(known, key=text.of, default=None)
     if base is None or least is None or least is base or least.weight_error <= base.weight_error:
         return ""
@@ -147,7 +143,7 @@ def errors_verdict(errors: Sequence[PruneErrors], *, live: bool) -> tuple[str, s
     if len(known) < 2:
         return ("pending" if live else "none"), ("The other methods are on their way." if live else ""), ""
     least = min(known, key=text.of)
-    base = _magnitude(known)
+    base = magnitude_of(known)
     so_far = " so far" if live else ""
     found = f"Least lost on {text.name}{so_far}: {tight(least.setting.label)}, {tight(percent(text.of(least)))}"
     if base is None or base is least or not text.of(base):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -47,6 +48,11 @@ class Matrix(NamedTuple):
     def title(self) -> str:
         """For a person: "layer 0 q_proj"."""
         return f"layer {self.layer} {self.projection}"
+
+
+def magnitude_of(errors: Iterable[PruneErrors]) -> PruneErrors | None:
+    """What magnitude loses, among the errors of one matrix."""
+    return next((e for e in errors if e.setting.method == "magnitude"), None)
 
 
 @dataclass

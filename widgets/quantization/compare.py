@@ -8,6 +8,7 @@ from widgets.comparison.told import (
     BYTES,
     COUNT,
     DERIVED,
+    ERROR,
     NUMBER,
     SHARE,
     SIZE,
@@ -16,6 +17,7 @@ from widgets.comparison.told import (
     Told,
     collect,
     figure,
+    matrix_words,
     mean,
 )
 from widgets.comparison.variants import Parts, variant_parts
@@ -58,26 +60,29 @@ def _layer(state: QuantizationState) -> Parts:
     text = held_out(state)
     chosen = [h for h in state.histograms if h.chosen]
     errors = [e for e in state.layer_errors if e.setting == state.setting]
+    of = matrix_words((e.layer, e.projection) for e in errors)
+    made = matrix_words((h.layer, h.projection) for h in chosen)
+    weight_error, output_error = mean([e.weight_error for e in errors]), mean([e.heldout_error for e in errors])
+    largest = max((h.max_error for h in chosen), default=None)
     figures = [
         figure("bits", "bits a weight, scales and all", mean([h.bits_per_weight for h in chosen]), SIZE, DERIVED),
-        figure("weight_error", "weight error, mean", mean([e.weight_error for e in errors]), SIZE),
-        figure(
-            "output_error",
-            "output error, held-out, mean",
-            mean([e.heldout_error for e in errors]),
-            SIZE,
-            basis=text,
-        ),
-        figure("max_error", "largest error of a weight", max((h.max_error for h in chosen), default=None), SIZE),
-        figure("snr", "signal to noise, dB, mean", mean([h.snr_db for h in chosen]), NUMBER),
-        figure("exact", "weights without an error", mean([h.exact for h in chosen]), SHARE),
+        figure("weight_error", "weight error, mean", weight_error, ERROR, matrices=of),
+        figure("output_error", "output error, held-out, mean", output_error, ERROR, basis=text, matrices=of),
+        figure("max_error", "largest error of a weight", largest, SIZE, matrices=made),
+        figure("snr", "signal to noise, dB, mean", mean([h.snr_db for h in chosen]), NUMBER, matrices=made),
+        figure("exact", "weights without an error", mean([h.exact for h in chosen]), SHARE, matrices=made),
     ]
     names = [f"layer {e.layer} {e.projection}" for e in errors]
     lines = [
-        Line(name, title, "matrix", "relative error", tuple(zip(names, values, strict=True)), basis=basis)
+        Line(name, title, "matrix", "relative error, %", tuple(zip(names, values, strict=True)), basis=basis)
         for name, title, values, basis in (
-            ("weight_error", "Weight error of each matrix", [_number(e.weight_error) for e in errors], ""),
-            ("output_error", "Output error of each matrix", [_number(e.heldout_error) for e in errors], text),
+            ("weight_error", "Weight error of each matrix", [_percent(e.weight_error) for e in errors], ""),
+            (
+                "output_error",
+                "Output error of each matrix, held-out",
+                [_percent(e.heldout_error) for e in errors],
+                text,
+            ),
         )
     ]
     return figures, lines, []
@@ -91,17 +96,20 @@ def _map(state: QuantizationState) -> Parts:
 
     def mean_of(name: str) -> tuple[tuple[float, float], ...]:
         values = ((n, mean([getattr(c, name) for m, c in cells.items() if m.layer == n])) for n in layers)
-        return tuple((n, v) for n, v in values if v is not None)
+        return tuple((n, 100 * v) for n, v in values if v is not None)
 
+    of = matrix_words(cells)
+    weight_error = mean([c.weight_error for c in cells.values()])
+    output_error = mean([c.output_error for c in cells.values()])
     figures = [
-        figure("weight_error", "weight error, mean", mean([c.weight_error for c in cells.values()]), SIZE),
-        figure("output_error", "output error, mean", mean([c.output_error for c in cells.values()]), SIZE),
+        figure("weight_error", "weight error, mean", weight_error, ERROR, matrices=of),
+        figure("output_error", "output error, mean", output_error, ERROR, matrices=of),
         figure("bits", "bits a weight, mean", mean([c.bits_per_weight for c in cells.values()]), SIZE, DERIVED),
         figure("matrices", "matrices measured", len(cells) or None, COUNT),
     ]
     lines = [
-        Line("weight_error", "Weight error by layer", "layer", "relative error, mean", mean_of("weight_error")),
-        Line("output_error", "Output error by layer", "layer", "relative error, mean", mean_of("output_error")),
+        Line("weight_error", "Weight error by layer", "layer", "relative error, %, mean", mean_of("weight_error")),
+        Line("output_error", "Output error by layer", "layer", "relative error, %, mean", mean_of("output_error")),
         Line(
             "sensitivity",
             "What one layer alone costs the model",
@@ -137,5 +145,5 @@ def _pareto(state: QuantizationState) -> Parts:
     return figures, lines, []
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+def _percent(value: float | None) -> float:
+    return math.nan if value is None else 100 * value
