@@ -15,6 +15,9 @@ from widgets.session import Session
 
 log = logging.getLogger(__name__)
 
+NEVER_ASKED = "This was never asked while the run was recorded."
+RUN_AGAIN = "Press Run to ask it here."
+"""Said too where a run can be started: a live one has answers to all questions."""
 Answer = dict[str, Any]
 Reply = Callable[[Answer | None, str], None]
 
@@ -55,7 +58,8 @@ class Asker:
         Args:
             of_run: whether the question is about the run on screen rather than the model alone.
             live: the backend is there, so what is not about the run is asked of `model` on this machine,
-                whatever a recording of some model on some machine answered.
+                whatever a recording of some model on some machine answered; and what was never asked of a
+                recorded run can be asked of another run.
         """
         with self._lock:
             kept = self._session.inspections if of_run or not live else []
@@ -66,7 +70,7 @@ class Asker:
             reply(recorded, "")
             return
         if dead:
-            reply(None, "This was never asked while the run was recorded.")
+            reply(None, f"{NEVER_ASKED} {RUN_AGAIN}" if live else NEVER_ASKED)
             return
         run_id = started.run_id if of_run and started else None
         request = InspectRequest(experiment=self._experiment, name=name, params=params, run_id=run_id, model=model)

@@ -80,9 +80,9 @@ class Parts:
 
 
 def page_title(experiment: str, words: Strings) -> Words:
-    """The experiment's title and the sentence below it."""
+    """The experiment's title and the sentence below it, with the way to the lesson where that stands last."""
     lines = ("h1", words(f"{experiment}.title")), ("p", words(f"{experiment}.summary"))
-    return Words(*lines, css_class="lab-title", lang=words.language)
+    return Words(*lines, css_class="lab-title", lang=words.language, to_lesson=words("lesson.show"))
 
 
 def _box(css_class: str, *children: ipw.Widget) -> ipw.Box:

@@ -29,10 +29,12 @@ def poster_html(experiment: str, recording: Recording, words: Strings) -> str:
     picture: str = import_module(f"widgets.{experiment}.poster").body(recording)
     title, summary = (escape(words(f"{experiment}.{part}")) for part in ("title", "summary"))
     recorded = escape(words("page.recorded"))
+    # The link of the live page keeps its room; the still has no lesson to lead to.
+    lesson = f'<span class="lab-to-lesson" style="visibility:hidden">{escape(words("lesson.show"))}\u00a0↓</span>'
     return f"""<div class="lab-page" data-poster>
 <div class="lab-header"><span class="lab-brand"><p>Inference Lab</p></span>{page_nav(experiment, words)}
 <span class="lab-poster-mode"><span class="lab-poster-badge">{recorded}</span> {model}</span></div>
-<div class="lab-title"><h1>{title}</h1><p>{summary}</p></div>
+<div class="lab-title"><h1>{title}</h1><p>{summary} {lesson}</p></div>
 <div class="lab-main">
 <div class="lab-controls lab-poster-lines" aria-hidden="true"><span></span><span></span><span></span><span></span></div>
 <div class="lab-picture" lang="{ENGLISH}">

@@ -93,6 +93,22 @@ def open_file(browser: Browser) -> Iterator[Opened]:
     assert [url for url in asked if not url.startswith(("data:", "blob:"))] == []
 
 
+def test_a_link_near_the_title_leads_to_the_lesson_where_that_comes_last(
+    open_file: Opened, files: Callable[[str], Path]
+) -> None:
+    wide = open_file(files("kv_cache"))
+    expect(wide.locator(".lab-to-lesson")).to_be_hidden()  # it stands beside the picture
+    page = open_file(files("kv_cache"), width=800)
+    link = page.get_by_role("link", name="Lesson")
+    panel = page.locator(".lab-lesson-panel")
+    page.get_by_role("button", name="Fold the lesson").click()
+    link.focus()
+    page.keyboard.press("Enter")
+    expect(panel).to_be_focused()
+    expect(panel).to_be_in_viewport()
+    expect(panel.get_by_role("button", name="Fold the lesson")).to_have_attribute("aria-expanded", "true")
+
+
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 800)])
 @pytest.mark.parametrize("name", ["kv_cache", "quantization", "lora"])
 def test_the_pictures_are_drawn(

@@ -110,10 +110,12 @@ def test_an_answer_is_checked_against_the_recorded_run(visit: Visit) -> None:
         here = box(page, name)
         wrong = next(i for i in range(len(told.options)) if i != told.answer)
         here.get_by_role("button", name=told.options[wrong], exact=True).click()
-        expect(here.get_by_role("status")).to_have_text(f"✕ The run says: {told.figure}.")
+        expect(here.get_by_role("status")).to_have_text(f"✕ The run says: {told.figure}. {told.badge}")
         expect(here.locator(".lab-told")).to_contain_text(told.why.replace("`", "")[:60])
         here.get_by_role("button", name=told.options[told.answer]).click()
-        expect(here.get_by_role("status")).to_have_text(f"✓ Right: {told.figure}.")
+        expect(here.get_by_role("status")).to_have_text(f"✓ Right: {told.figure}. {told.badge}")
+        for again in (".lab-told-figure", ".lab-told summary"):  # the figure is said once
+            expect(here.locator(again)).to_be_hidden()
         assert here.locator("[aria-pressed=true]").count() == 1
     expect(page.locator(".lab-path-count")).to_contain_text("5 of 6 predicted, 5 right")
     assert page.problems == []
@@ -232,5 +234,5 @@ def test_in_a_notebook_the_questions_work_too(open_gallery: Open) -> None:
     told = asked("beam_search")
     here = box(page, "beam_search")
     here.get_by_role("button", name=told.options[told.answer]).click()
-    expect(here.get_by_role("status")).to_have_text(f"✓ Right: {told.figure}.")
+    expect(here.get_by_role("status")).to_have_text(f"✓ Right: {told.figure}. {told.badge}")
     assert page.locator(".lab-tile svg[role=img][viewBox]").count() == len(EXPERIMENTS)

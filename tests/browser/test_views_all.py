@@ -25,6 +25,23 @@ def test_all_views_draw_without_error_or_foreign_request(open_gallery: Open, the
     assert hosts == {"127.0.0.1"}
 
 
+@pytest.mark.parametrize("ticks", [(0.01, 0.02, 0.05, 0.1, 0.2, 0.5), (0.001, 0.01, 0.1), (0.01, 0.02, 0.05)])
+def test_ticks_below_bars_have_room_at_any_width(open_gallery: Open, ticks: tuple[float, ...]) -> None:
+    page = open_gallery("ranked", width=800)
+    words = [[tick, f"{tick:.1%}"] for tick in ticks]
+    set_state(page, "ranked", low=ticks[0], most=ticks[-1] * 1.12, ticks=words, line=None)
+    apart = """([width, all]) => {
+      const root = document.querySelector("#ranked");
+      Object.assign(root.style, { width, maxWidth: "none" });
+      const seen = [...root.querySelectorAll(".lab-bars-ticks span:not([hidden])")];
+      const boxes = seen.map(n => n.getBoundingClientRect());
+      const room = boxes.every((box, i) => i === 0 || box.left >= boxes[i - 1].right + 4);
+      return room && boxes.length > 0 && (!all || boxes.length === all);
+    }"""
+    for width, all_of_them in (("340px", 0), ("1000px", len(ticks)), ("340px", 0)):
+        page.wait_for_function(apart, arg=[width, all_of_them])
+
+
 def test_every_control_has_a_name(open_gallery: Open) -> None:
     page = open_gallery()
     for details in page.locator("details").all():

@@ -239,11 +239,11 @@ def said(kinds: list[str], ms: tuple[float, float, float]) -> str:
 
 def test_the_verdict_names_the_largest_cause() -> None:
     assert said(["aaa"], (1.0, 12.0, 0.0)).startswith(
-        "3.08x faster: a round brings 4.00 tokens and costs 1.30 plain steps."
+        "3.08 × faster: a round brings 4.00 tokens and costs 1.30 plain steps."
     )
-    assert said(["ar"], (2.0, 17.8, 0.2)).startswith("About as fast (1.00x)")
+    assert said(["ar"], (2.0, 17.8, 0.2)).startswith("About as fast (1.00 ×)")
     draft = said(["aaa", "aar", "aru", "ruu"], (20.1, 13.0, 0.0))
-    assert draft.startswith("0.76x: slower, because the draft costs 0.67 of a step for each of 3.0 tokens")
+    assert draft.startswith("0.76 ×: slower, because the draft costs 0.67 of a step for each of 3.0 tokens")
     verification = said(["aaa", "aar", "ruu", "aru"], (0.3, 45.0, 0.0))
     assert (
         "slower, because verifying 3.0 proposed tokens and the one before them costs 4.50 plain steps" in verification

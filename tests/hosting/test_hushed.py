@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from tornado.websocket import WebSocketClosedError
 
 from widgets.voila.hushed import hush
 from widgets.voila.server import transport
@@ -54,6 +55,19 @@ def test_harmless_warnings_are_kept_for_debugging_and_others_told(logger: tuple[
     log.setLevel(logging.DEBUG)
     log.warning(UNTRUSTED, "lora.ipynb")
     assert kept.lines[-1] == ("DEBUG", "Notebook lora.ipynb is not trusted")
+
+
+@pytest.mark.parametrize("failed", [WebSocketClosedError(), RuntimeError("no")])
+def test_a_tab_that_was_closed_leaves_no_traceback(logger: tuple[logging.Logger, Kept], failed: Exception) -> None:
+    log, kept = logger
+    hush(log)
+    told = ("ERROR", "Task exception was never retrieved")
+    log.error(told[1], exc_info=failed)  # as asyncio tells it
+    assert kept.lines == ([] if isinstance(failed, WebSocketClosedError) else [told])
+    log.setLevel(logging.DEBUG)
+    log.error(told[1], exc_info=failed)
+    level = "DEBUG" if isinstance(failed, WebSocketClosedError) else "ERROR"
+    assert kept.lines[-1] == (level, told[1])
 
 
 def test_kernels_are_talked_to_encrypted_where_that_can_be() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from quantization_whole import started
 
 from lab.backend.protocol import Backend, InspectRequest
-from widgets.asker import Asker
+from widgets.asker import NEVER_ASKED, RUN_AGAIN, Asker
 from widgets.page import Dashboard
 from widgets.session import Session
 
@@ -72,6 +72,20 @@ def test_two_parts_of_a_page_that_ask_the_same_are_both_answered() -> None:
         ask("again", 4)  # known, so at once
         assert heard[-1] == ("again", 4)
         assert [params["bits"] for params in backend.asked] == [4, 5]
+    finally:
+        asker.close()
+
+
+def test_what_was_never_asked_of_a_recording_can_be_asked_of_a_run_where_there_is_a_backend() -> None:
+    lock = threading.RLock()
+    session = Session(lock, lambda _event: None, lambda: None)
+    session.replaying = True
+    asker = Asker("lora", lambda: cast(Backend, Alone()), session, lock)
+    try:
+        said: list[str] = []
+        for live in (True, False):
+            asker.ask("scale", {}, lambda _a, why: said.append(why), of_run=True, model="toy", live=live)
+        assert said == [f"{NEVER_ASKED} {RUN_AGAIN}", NEVER_ASKED]
     finally:
         asker.close()
 

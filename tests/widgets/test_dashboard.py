@@ -268,6 +268,15 @@ def test_names_in_the_pictures_stand_where_nothing_hides_them(page: Dashboard) -
     assert 50 + 50 < at < 1000 - 50, "not on the axis, on neither line"
 
 
+def test_names_early_in_a_run_are_not_cut_at_the_left(page: Dashboard) -> None:
+    views = shown(page)
+    state, race = views.state, views._race
+    for upto, side in ((5, "left"), (state.steps - 1, "right")):
+        race.show(state, upto)
+        names = race.state["data"]["names"]
+        assert names["align"] == [side] * len(names["text"]) != []
+
+
 def test_a_run_without_a_backend_says_what_to_do(page: Dashboard) -> None:
     shown(page)
     failed = threading.Event()

@@ -34,6 +34,7 @@ from widgets.front.tree import tree_of
 from widgets.make_recording import draw_stills
 from widgets.page_links import PageLinks, page_links
 from widgets.poster import poster_html, thumbnail_html
+from widgets.speculative.figures import typeset
 from widgets.stills import FOLDER, still_name
 
 WORDS = strings()
@@ -180,7 +181,7 @@ def test_the_first_token_s_place_is_that_of_its_node(recordings: dict[str, Recor
     first_step = next(e for e in recording.events if isinstance(e, BeamStep))
     node = next(n for n in first_step.nodes if n.token_id == result.token_ids[0][0])
     told = asked("beam_search", recording)
-    assert told.options[told.answer] == f"place {node.rank + 1}"
+    assert told.options[told.answer] == f"rank {node.rank + 1}"
     assert node.rank > 0  # else the question would teach nothing
     reranked = changed(
         recording,
@@ -188,7 +189,7 @@ def test_the_first_token_s_place_is_that_of_its_node(recordings: dict[str, Recor
         lambda e: replace(e, nodes=tuple(replace(n, rank=0) if n.id == node.id else n for n in e.nodes)),
     )
     other = asked("beam_search", reranked)
-    assert other.options[other.answer] == "place 1"
+    assert other.options[other.answer] == "rank 1"
 
 
 @pytest.mark.parametrize(("measured", "answer"), [(1.4, "faster"), (1.02, "about the same"), (0.6, "slower")])
@@ -200,7 +201,7 @@ def test_whether_a_draft_pays_is_what_was_measured(
     assert told.options[told.answer] == answer
     assert f"{measured:.2g}"[:3] in told.figure
     own = next(e for e in recordings["speculative"].events if isinstance(e, SpeculativeFigures))
-    assert own.verdict in told.why
+    assert typeset(own.verdict) in told.why
 
 
 def test_what_smaller_groups_leave_is_the_ratio_of_the_errors(recordings: dict[str, Recording]) -> None:

@@ -19,6 +19,7 @@ from words_sim import HOSTILE
 from lab.events import ArrayData
 from lab.events.lora import MergeFigures, SwapRow, Trained, TrainingData, TrainStep, UpdateMap, UpdateSpectrum
 from lab.experiments.compared.fields import PROJECTIONS
+from widgets.asker import NEVER_ASKED, RUN_AGAIN
 from widgets.experiment import Desk
 from widgets.lora.adapter_section import AdapterSection, adapter_verdict
 from widgets.lora.data_section import DataSection
@@ -213,7 +214,7 @@ def test_the_scale_follows_the_slider_and_asks_of_the_run() -> None:
 
 
 def test_in_a_replay_the_nearest_scale_that_was_recorded_is_shown() -> None:
-    recorded = (0.0, 1.0)
+    recorded, why = (0.0, 1.0), "Never asked."
     count = 0
 
     def ask(name: str, params: dict[str, Any], reply: Callable[..., None], *, of_run: bool) -> None:
@@ -221,7 +222,7 @@ def test_in_a_replay_the_nearest_scale_that_was_recorded_is_shown() -> None:
         assert (name, of_run) == ("scale", True)
         count += 1
         there = params["factor"] in recorded
-        reply(scale_answer(params["factor"]) if there else None, "" if there else "Never asked.")
+        reply(scale_answer(params["factor"]) if there else None, "" if there else why)
 
     state = fold_all(LoraState, compare_run())
     section = ScaleSection(Desk(ask=ask, touch=lambda: None, lock=threading.RLock()))
@@ -231,6 +232,11 @@ def test_in_a_replay_the_nearest_scale_that_was_recorded_is_shown() -> None:
     section.factor = 0.3
     section.render(state, 99, live=False)
     assert "At 0.3: Never asked. The nearest that was recorded, 0, is shown." in json.dumps(section._words.state)
+    section.factor, why = 0.4, f"{NEVER_ASKED} {RUN_AGAIN}"
+    section.render(state, 99, live=False)
+    assert "Press Run to read at other scales: the recorded run was not read at 0.4." in json.dumps(
+        section._words.state
+    )
     assert section._bars.state["rows"]
 
 

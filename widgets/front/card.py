@@ -51,9 +51,9 @@ def card_html(experiment: Experiment, recording: Recording | None, words: String
     picture = thumbnail_html(experiment.name, recording) if recording else ""
     cost = cost_of(recording) if recording else None
     figures = (
-        f'<p class="lab-cost"><b>{escape(cost.time)}</b> {escape(words("front.a_run"))} · '
-        f"<b>{escape(cost.weights)}</b> {escape(words('front.weights'))} · "
-        f"<b>{escape(cost.memory)}</b> {escape(words('front.peak'))}</p>"
+        f'<p class="lab-cost"><span><b>{escape(cost.time)}</b> {escape(words("front.a_run"))}</span> · '
+        f"<span><b>{escape(cost.weights)}</b> {escape(words('front.weights'))}</span> · "
+        f"<span><b>{escape(cost.memory)}</b> {escape(words('front.peak'))}</span></p>"
         if cost
         else ""
     )

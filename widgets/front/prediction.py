@@ -59,7 +59,7 @@ def prediction_html(name: str, prediction: Prediction, words: Strings) -> str:
     """The question as HTML. `front_page.js` checks the answers; without it the answer can be opened."""
     told = (
         f'<details class="lab-told"><summary>{escape(words("front.told"))}</summary>'
-        f'<p><b>{escape(prediction.figure)}</b> '
+        f'<p class="lab-told-figure"><b>{escape(prediction.figure)}</b> '
         f'<span class="lab-badge" data-badge="{prediction.badge}">{prediction.badge}</span></p>'
         f"<p>{rich(prediction.why)}</p></details>"
     )

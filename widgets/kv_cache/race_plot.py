@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from bokeh.core.properties import field
+
 from widgets.kv_cache.state import KVCacheState
 from widgets.plot import Plot, add_hover, add_words, new_figure, paint, source
+
+EARLY = 0.4
+"""Up to this part of the axis a name has no room to the left of its point."""
 
 
 class RacePlot(Plot):
@@ -15,7 +20,7 @@ class RacePlot(Plot):
         fig = new_figure(x_label="text length, tokens", y_label="ms a token", height=220)
         columns = ("x", "y", "computed")
         without, cached = source("without", *columns), source("with", *columns)
-        names, now = source("names", "x", "y", "text"), source("now", "x", "y")
+        names, now = source("names", "x", "y", "text", "align"), source("now", "x", "y")
         upper = fig.line("x", "y", source=without, line_width=2)
         paint(upper.glyph, line_color="--lab-series-2")
         paint(
@@ -30,7 +35,7 @@ class RacePlot(Plot):
         )
         ring = fig.scatter("x", "y", source=now, size=9, line_width=2.5)
         paint(ring.glyph, line_color="--lab-text", fill_color="--lab-surface")
-        add_words(fig, names, text_align="right", text_baseline="middle")
+        add_words(fig, names, text_align=field("align"), text_baseline="middle")
         add_hover(
             fig, [upper, lower], [("text length", "@x"), ("ms", "@y{0.0}"), ("keys and values made", "@computed")]
         )
@@ -53,13 +58,20 @@ class RacePlot(Plot):
             near = with_cache[-max(len(with_cache) // 3, 3) :]
             at = below if below > highest * 0.05 else max(p[1] for p in near) + highest * 0.09
             names.append((with_cache[-1][0], at, "with the cache"))
+        # Early in a run the words go on to the right of the newest point: to its left they would be cut.
+        sides = ["left" if x - prompt < EARLY * (end - prompt) else "right" for x, _, _ in names]
         here = upto if cursor is None else cursor
         now = [(p[0], p[1]) for p in (*with_cache, *without) if p[0] == prompt + here]
         self.update(
             {
                 "with": _columns(with_cache),
                 "without": _columns(without),
-                "names": {"x": [n[0] for n in names], "y": [n[1] for n in names], "text": [n[2] for n in names]},
+                "names": {
+                    "x": [n[0] for n in names],
+                    "y": [n[1] for n in names],
+                    "text": [n[2] for n in names],
+                    "align": sides,
+                },
                 "now": {"x": [p[0] for p in now], "y": [p[1] for p in now]},
             },
             {

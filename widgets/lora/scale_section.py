@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from widgets.asked import Answer, Asked
+from widgets.asker import RUN_AGAIN
 from widgets.bar_table import BarTable, Column
 from widgets.choice import Choice, Slider, float_slider
 from widgets.data_table import DataTable
@@ -176,6 +177,8 @@ class ScaleSection(Section[LoraState]):
             return "Follows when the run has ended."
         if why:
             near = f" The nearest that was recorded, {said.factor:g}, is shown." if said else ""
+            if why.endswith(RUN_AGAIN):
+                return f"Press Run to read at other scales: the recorded run was not read at {factor:g}.{near}"
             return f"At {factor:g}: {why}{near}"
         if said is None or said.factor != factor:
             return f"The row is being read at {factor:g}."

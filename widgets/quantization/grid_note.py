@@ -23,7 +23,7 @@ class GridNoteSection(Section[QuantizationState]):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self._state: QuantizationState | None = None
-        self._words = Words(css_class="lab-note-box")
+        self._words = Words(css_class="lab-note-box", rich=True)
         self._models = ActionRow(label="Study another model")
         self._models.on_action(self._chosen)
         self.widget = ipw.VBox([self._words, self._models])

@@ -9,7 +9,7 @@ from widgets.bar_table import Bar, BarRow, BarTable, Column, Line
 from widgets.data_table import DataTable
 from widgets.format import NOTHING, format_bytes
 from widgets.section import section
-from widgets.speculative.figures import EVEN, ratio, tone
+from widgets.speculative.figures import EVEN, ratio, tone, typeset
 from widgets.speculative.sections import Q
 from widgets.speculative.state import SpeculativeState
 from widgets.speculative.tables import draft_table
@@ -79,7 +79,7 @@ def _row(draft: DraftRanked) -> BarRow:
             ratio(figures.accept_judged),
             format_bytes(draft.bytes) if draft.bytes else NOTHING if draft.bytes < 0 else "none",
         ],
-        title=f"{draft.prompts} of {draft.of_prompts} prompts. {figures.verdict}"
+        title=f"{draft.prompts} of {draft.of_prompts} prompts. {typeset(figures.verdict)}"
         if draft.of_prompts
-        else figures.verdict,
+        else typeset(figures.verdict),
     )

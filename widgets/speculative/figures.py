@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from lab.events import RunFinished
@@ -31,8 +32,14 @@ def tone(measured: float | None) -> str:
     return "even" if abs(measured - 1) <= EVEN else ("good" if measured > 1 else "bad")
 
 
+def typeset(verdict: str) -> str:
+    """A verdict as it was recorded, with the lab's own sign: earlier runs wrote "1.14x" for "1.14 ×"."""
+    return re.sub(r"(?<=\d)x\b", " ×", verdict)
+
+
 def spoken(words: str, most: int = 80) -> list[str]:
     """A verdict as a heading and, where it is long, what follows its first clause as a note."""
+    words = typeset(words)
     heading, rest = words, ""
     if len(words) > most:
         cut = min((at for mark in ("; ", ". ") if (at := words.find(mark)) > 0), default=len(words))

@@ -8,6 +8,7 @@ from lab.strings import Strings
 from widgets.format import format_number, format_ratio, format_share
 from widgets.front.prediction import Prediction
 from widgets.numbers import capital
+from widgets.speculative.figures import typeset
 
 SAME = 0.05
 """Within this share of plain decoding's time it is neither faster nor slower."""
@@ -22,7 +23,7 @@ def prediction(recording: Recording, words: Strings) -> Prediction | None:
     key = "speculative.prediction"
     options = words.all(f"{key}.options")
     average = words(f"{key}.average", gamma=format_number(told.mean_gamma, 2))
-    why = words(f"{key}.why", verdict=capital(told.verdict))
+    why = words(f"{key}.why", verdict=capital(typeset(told.verdict)))
     return Prediction(
         text=words(
             f"{key}.text",

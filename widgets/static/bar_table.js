@@ -5,6 +5,22 @@
 const BAR_MARKS = { accepted: "✓", rejected: "✕", resampled: "↻", bonus: "+", plain: "○" };
 const BAR_WORDS = { accepted: "accepted", rejected: "proposed, rejected", resampled: "drawn instead", bonus: "drawn", plain: "drawn" };
 
+const TICK_GAP = 8; // pixels between the words of two ticks
+
+/** Show as many ticks as have room: all, else the powers of ten, else every second, third ... of them. */
+function thin(box, ticks) {
+  const nodes = [...box.children];
+  for (const node of nodes) node.hidden = false;
+  const places = nodes.map((node) => node.getBoundingClientRect());
+  const all = nodes.map((_node, i) => i);
+  const powers = all.filter((i) => Number.isInteger(Math.round(Math.log10(ticks[i]?.[0]) * 1e6) / 1e6));
+  const few = powers.length > 1 ? powers : all;
+  const apart = (shown) => shown.every((at, n) => n === 0 || places[at].left - places[shown[n - 1]].right >= TICK_GAP);
+  const tries = [all, ...few.map((_at, n) => few.filter((_i, k) => k % (n + 1) === 0))];
+  const shown = new Set(tries.find(apart));
+  nodes.forEach((node, i) => { node.hidden = !shown.has(i); });
+}
+
 function render({ model, el }) {
   const table = make("table", "lab-bars");
   const head = make("thead");
@@ -91,7 +107,7 @@ function render({ model, el }) {
     });
   }
 
-  return follow(model, el, "lab-bar-table", (state) => {
+  const stop = follow(model, el, "lab-bar-table", (state) => {
     const rows = state.rows ?? [];
     table.hidden = rows.length === 0;
     el.style.minHeight = rows.length && state.least ? `${(state.least + 1) * 24.8}px` : "";
@@ -129,7 +145,14 @@ function render({ model, el }) {
       node.style.left = share(value, state);
     });
     keyed(body, rows, (_row, i) => i, makeRow, (row, item) => drawRow(row, item, state));
+    thin(ticks, state.ticks ?? []);
   });
+  const watch = new ResizeObserver(() => thin(ticks, (model.get("state") ?? {}).ticks ?? []));
+  watch.observe(ticks);
+  return () => {
+    watch.disconnect();
+    stop();
+  };
 }
 
 export default { render };

@@ -50,7 +50,13 @@ function attachFront(root) {
 
   function say(box, right, text) {
     box.dataset.said = right ? "right" : "wrong";
-    setText(box.querySelector(".lab-checked"), `${right ? "✓" : "✕"} ${fill(right ? said.right : said.wrong, { figure: box.dataset.figure })}`);
+    const checked = box.querySelector(".lab-checked");
+    // With its badge; the same figure among what can be opened is then not shown again.
+    checked.replaceChildren(
+      make("span", "", `${right ? "✓" : "✕"} ${fill(right ? said.right : said.wrong, { figure: box.dataset.figure })}`),
+      " ",
+      box.querySelector(".lab-told-figure .lab-badge").cloneNode(true),
+    );
     box.querySelector(".lab-told").open = true;
     answers[box.dataset.ask] = text;
   }

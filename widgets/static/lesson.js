@@ -2,6 +2,7 @@
 
 function render({ model, el }) {
   const panel = make("section", "lab-lesson-panel");
+  panel.tabIndex = -1; // the link near the title leads here
   const body = make("div", "lab-lesson-body");
   body.id = makeId();
   const fold = makeButton("lab-quiet lab-lesson-fold", "", () => {

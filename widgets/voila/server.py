@@ -159,7 +159,7 @@ def main() -> None:
     settings["KernelManager"] = transport()
     fork_kernels()
     app = Pages.instance(config=Config(settings))
-    hush(app.log, logging.getLogger("tornado.general"))
+    hush(app.log, logging.getLogger("tornado.general"), logging.getLogger("asyncio"))
     app.initialize([str(options.notebooks)])
     app.start()
 

@@ -45,10 +45,10 @@ def verdict_of(
     drafting = proposed * (c or 0.0)
     balance = f"round brings {tokens_per_pass:.2f} tokens and costs {drafting + v:.2f} plain steps"
     if measured >= 1 + TIE:
-        return f"{measured:.2f}x faster: a {balance}."
+        return f"{measured:.2f} × faster: a {balance}."
     if measured > 1 - TIE:
-        return f"About as fast ({measured:.2f}x): a {balance}."
-    return f"{measured:.2f}x: slower, because {_cause(proposed, drafting, c, v, alpha, break_even)}. A {balance}."
+        return f"About as fast ({measured:.2f} ×): a {balance}."
+    return f"{measured:.2f} ×: slower, because {_cause(proposed, drafting, c, v, alpha, break_even)}. A {balance}."
 
 
 def _cause(
