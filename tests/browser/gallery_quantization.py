@@ -13,8 +13,10 @@ from widgets.controls import Controls
 from widgets.coverage_bar import CoverageBar, Part
 from widgets.histogram_rows import HistogramRows
 from widgets.quantization.counted import HEADS, rows_of
+from widgets.quantization.other_models import NONE_HERE
 from widgets.quantization.state import QuantizationState
 from widgets.quantization.words_section import WordsSection
+from widgets.text import Words
 from widgets.view import View
 
 SIZES = ["row", "64", "16"]
@@ -41,8 +43,10 @@ def quantization_views() -> dict[str, View]:
     bar.show([Part(name, share, on, f"{name}, {share:.0%}") for name, share, on in parts], "packed")
     offers = ActionRow(label="Run the method on screen")
     offers.show([Action("run", "Run GPTQ at groups of 32, 4 bits", "A new run"), Action("other", "Run on <b>x</b>")])
+    note = Words(css_class="lab-note-box", rich=True)
+    note.say(("p", NONE_HERE))
     found = {"histograms": histograms, "steps": steps, "coverage": bar, "word_pairs": _word_pairs()}
-    return {**found, "offers": offers}
+    return {**found, "offers": offers, "note_box": note}
 
 
 def _word_pairs() -> View:

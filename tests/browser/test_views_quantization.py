@@ -132,3 +132,15 @@ def test_what_a_picture_offers_is_a_button_and_goes_when_there_is_nothing(open_g
     assert message["id"] == "run"
     set_state(page, "offers", actions=[])
     expect(group).to_be_hidden()
+
+
+@pytest.mark.parametrize("width", [1280, 800])
+def test_a_command_in_a_note_is_code_in_one_line(open_gallery: Open, width: int) -> None:
+    page = open_gallery("note_box", width=width)
+    code = page.locator("#note_box code")
+    expect(code).to_have_text(["lab models HuggingFaceTB/SmolLM2-135M-Instruct --fetch", "lab up --model DIRECTORY"])
+    expect(page.locator("#note_box")).not_to_contain_text("`")
+    lines = "nodes => nodes.map(n => { const r = document.createRange(); r.selectNodeContents(n); return new Set([...r.getClientRects()].map(b => b.top)).size; })"  # noqa: E501
+    assert code.evaluate_all(lines) == [1, 1]
+    set_state(page, "note_box", rich=False)  # a model's words may hold backticks, and keep them
+    expect(page.locator("#note_box")).to_contain_text("`lab up")
