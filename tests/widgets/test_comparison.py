@@ -268,6 +268,11 @@ def test_every_experiment_tells_its_packaged_run(name: str) -> None:
         assert compare(run, run_of(events[:cut])).experiment == name
 
 
+def test_an_update_is_written_as_its_page_writes_it() -> None:
+    run = run_of(Recording.load(RECORDINGS / "lora.safetensors").events)
+    assert {line.id: line.y for line in run.told.lines}["update"] == "|ΔW| / |W|, mean"
+
+
 def test_the_module_needs_no_widget() -> None:
     for path in ("core", "data", "told", "cards", "words", "variants", "training"):
         text = (Path(__file__).parents[2] / "widgets" / "comparison" / f"{path}.py").read_text()
