@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 from free_port import free_port
+from kernels import kernels_of
 
 from lab.paths import models_dir
 
@@ -46,7 +47,7 @@ class Lab:
         return found
 
     def kernels(self) -> list[psutil.Process]:
-        return self.children("ipykernel_launcher")
+        return kernels_of(self.process.pid)
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:

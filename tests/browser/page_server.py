@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import psutil
 from free_port import free_port
+from kernels import kernels_of
 from lab_server import wait_until
 
 from lab.experiments.registry import EXPERIMENTS
@@ -37,11 +38,7 @@ class Served:
         return self.url(f"/voila/render/{name}.ipynb")
 
     def kernels(self) -> list[psutil.Process]:
-        return [
-            child
-            for child in psutil.Process(self.process.pid).children(recursive=True)
-            if "ipykernel_launcher" in " ".join(child.cmdline())
-        ]
+        return kernels_of(self.process.pid)
 
 
 def write_notebooks(folder: Path, cells: Mapping[str, str]) -> None:

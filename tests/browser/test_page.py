@@ -158,7 +158,7 @@ def test_a_kept_run_is_compared_with_the_next_one(shared: Visit) -> None:
     settings = section.get_by_role("table", name="Settings that differ")
     expect(settings.locator("tbody tr")).to_have_count(1)
     expect(settings).to_contain_text(re.compile(r"New tokens\s*6\s*8"))
-    expect(section).to_contain_text("First difference at token 7")
+    expect(section).to_contain_text("The same as far as A goes (6 of 8 tokens)")
     row = section.get_by_role("table", name="Figures of both runs").locator("tbody tr").filter(has_text="new tokens")
     expect(row).to_contain_text("+2")
     section.get_by_role("button", name="Clear").click()

@@ -93,6 +93,9 @@ def test_a_forked_kernel_has_its_folder_its_environment_and_the_imports(kernel: 
     assert one.say("__import__('os').environ['A_QUERY']") == "'?theme=dark'"
     assert one.say("__import__('os').getsid(0) == __import__('os').getpid()") == "True"
     assert one.say("'widgets.parts' in __import__('sys').modules") == "True"
+    targets = one.say("sorted(get_ipython().kernel.comm_manager.targets)")
+    assert "'jupyter.widget'" in targets
+    assert "'jupyter.widget.control'" in targets
     assert one.say("'torch' in __import__('sys').modules") == "False"
     assert one.say("callable(__import__('widgets').dashboard)") == "True"  # not the module of that name
     assert one.say("__import__('sys').modules['__main__'].__dict__ is globals()") == "True"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,7 +94,8 @@ def test_a_smaller_model_is_really_built(packaged_model: LoadedModel) -> None:
     made = build_smaller(model, rows)
     ids = torch.tensor([encode(packaged_model.tokenizer, find_texts().held_out, 64).ids])
     with torch.no_grad():
-        got, want = (m(input_ids=ids).logits for m in (made.model, masked_rows(model, rows)))
-    assert float((got - want).abs().max()) < 1e-4 * max(1.0, float(want.abs().max()))
+        # In float64: a broken model makes much of the last digits of fp32.
+        got, want = (deepcopy(m).double()(input_ids=ids).logits for m in (made.model, masked_rows(model, rows)))
+    assert float((got - want).abs().max()) < 1e-9 * max(1.0, float(want.abs().max()))
     assert made.multiplied == 0.75 * made.multiplied_before  # three of four channels, six of nine heads
     assert len(linear_names(made.model, head=False)) == 210

@@ -27,6 +27,8 @@ def preload() -> None:
 
     for name in (*PRELOADED, *(place.split(":")[0] for place in VIEWS.values())):
         import_module(name)
+    # ipywidgets does it when it is imported, but only inside of a kernel: where a browser asks for all states at once.
+    import_module("ipywidgets").register_comm_target()
     gc.collect()
     gc.freeze()  # a collection in a fork would write to all that is shared
 
