@@ -109,6 +109,16 @@ def test_kernels_share_nothing_that_they_change(kernel: Kernel) -> None:
     assert one.process.pid != other.process.pid
 
 
+def test_a_kernel_does_not_hold_the_line_to_what_forked_it(kernel: Kernel) -> None:
+    one = kernel()
+    parent = psutil.Process(one.process.pid).parent()
+    assert parent is not None
+    line = str(Path(f"/proc/{parent.pid}/fd/{parent.cmdline()[-1]}").readlink())
+    assert line.startswith("socket:")
+    held = [str(place.readlink()) for place in Path(f"/proc/{one.process.pid}/fd").iterdir() if place.is_symlink()]
+    assert line not in held
+
+
 def test_a_process_of_the_kernel_can_be_waited_for(kernel: Kernel) -> None:
     assert kernel().say("__import__('subprocess').run(['false']).returncode") == "1"
 

@@ -50,7 +50,7 @@ def serve(connection: socket.socket) -> Mapping[str, Any] | None:
                 os.setsid()  # a group of its own, so that a signal reaches what it starts
                 os.close(tell)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                connection.detach()
+                os.close(connection.detach())  # else it would stay open when this server is gone
                 return {**request, "parent": os.getppid()}
             os.close(tell)
             os.read(ready, 1)  # ends when the fork has its group
