@@ -23,7 +23,6 @@ from lab.events import RunFailed
 from lab.events.lora import AdapterFacts, MergedModel, TrainStep
 from lab.experiments.base import RunContext
 from lab.experiments.lora.params import LoraParams
-from lab.experiments.lora.places import kept_dir
 from lab.experiments.lora.room import BESIDE, adapter_bytes
 from lab.experiments.lora.run import make_runner
 from lab.models.disk import ROOM_BYTES
@@ -163,7 +162,7 @@ def test_the_command_says_so_and_ends_with_2_or_1(
     assert paths.CACHE_VARIABLE in err
     assert TrainStep.event in out
     assert run_command(request, "local", None, progress=False) == 0
-    assert [path.name for path in kept_dir().iterdir()] == ["x"]
+    assert [path.name for path in paths.adapters_dir().iterdir()] == ["x"]
     del cache
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from lab.errors import BadInput, ModelError
-from lab.experiments.lora.places import adapter_path, kept_dir
+from lab.experiments.lora.places import adapter_path
 from lab.lora.adapter import Adapter, BaseFacts, LoraConfig
 from lab.lora.peft_files import read_adapter, write_adapter
+from lab.paths import adapters_dir
 
 NAME = "model.layers.0.self_attn.q_proj"
 
@@ -33,7 +34,7 @@ def test_a_file_in_the_place_of_kept_adapters_is_said(tmp_path: Path, monkeypatc
     monkeypatch.setenv("LAB_CACHE_DIR", str(tmp_path))
     (tmp_path / "adapters").write_text("no folder")
     with pytest.raises(BadInput, match="adapters"):
-        kept_dir()
+        adapters_dir()
 
 
 def test_an_adapter_that_another_process_writes_is_refused_at_once(tmp_path: Path) -> None:

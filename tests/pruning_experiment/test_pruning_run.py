@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import ValidationError
+from small_pruning import SMALL
 
 from lab.errors import BadInput
 from lab.events import Event, Proof
@@ -33,14 +34,6 @@ if TYPE_CHECKING:
     from lab.models.loading import LoadedModel
 
 Tiny = Callable[..., "LoadedModel"]
-SMALL: dict[str, Any] = {
-    "calibration_tokens": 96,
-    "heldout_tokens": 32,
-    "max_new_tokens": 4,
-    "steps": 3,
-    "batch_tokens": 32,
-    "learning_rate": 1e-3,
-}
 
 
 def events_of(loaded: LoadedModel, **given: Any) -> list[Event]:

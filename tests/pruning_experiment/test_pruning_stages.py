@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from drained import drained
+from small_pruning import SMALL
 
 from lab.events import Event, Progress, RunFinished
 from lab.experiments.base import RunContext
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
     from lab.models.loading import LoadedModel
 
 Tiny = Callable[..., "LoadedModel"]
-SMALL: dict[str, Any] = {
-    "calibration_tokens": 96,
-    "heldout_tokens": 32,
-    "max_new_tokens": 4,
-    "steps": 3,
-    "batch_tokens": 32,
-    "learning_rate": 1e-3,
-}
 PART = "reading the calibration text once more"
 """Of a stage that has no number of its own."""
 RUNS: list[dict[str, Any]] = [

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from torch import nn
 
+from lab import paths
 from lab.errors import BadInput, ModelError, NotFound, shown
 from lab.events import ModelFacts
 from lab.events.lora import AdapterFacts
 from lab.experiments.compared.targets import find_targets
 from lab.experiments.lora.choices import SUFFIXES, Targets
-from lab.experiments.lora.places import PACKAGED, adapter_path, kept_dir, kept_location, kept_names
+from lab.experiments.lora.places import PACKAGED, adapter_path, kept_names
 from lab.lora.adapter import Adapter, effectless, misfit
 from lab.lora.packaged import packaged_adapter
 from lab.lora.peft_files import read_adapter, write_adapter
@@ -55,7 +56,7 @@ def check_name(name: str) -> Path:
     Raises:
         BadInput: the name is taken, or stands for another adapter.
     """
-    out = kept_location() / name
+    out = paths.adapters_location() / name
     if name == PACKAGED or out.exists():
         raise BadInput(f"There is an adapter {shown(name)} already.", remedy="Choose another name.")
     return out
@@ -70,7 +71,7 @@ def write_kept(adapter: Adapter, name: str) -> Path:
     """
     check_name(name)
     with written_to_cache():
-        return write_adapter(replace(adapter, name=name), kept_dir() / name)
+        return write_adapter(replace(adapter, name=name), paths.adapters_dir() / name)
 
 
 def fits_or_why(adapter: Adapter, facts: ModelFacts) -> str:

@@ -36,24 +36,10 @@ def check_spelling(name: str) -> str:
     return name
 
 
-def kept_location() -> Path:
-    """Where adapters trained here are kept, one directory each; it may not exist yet."""
-    return paths.adapters_location()
-
-
-def kept_dir() -> Path:
-    """The same, created when missing.
-
-    Raises:
-        BadInput: it cannot be made.
-    """
-    return paths.adapters_dir()
-
-
 def kept_names() -> list[str]:
     """Adapters kept here, by name."""
     try:
-        found = [path.name for path in kept_location().iterdir() if (path / FILES[1]).is_file()]
+        found = [path.name for path in paths.adapters_location().iterdir() if (path / FILES[1]).is_file()]
     except OSError:
         return []
     return sorted(name for name in found if is_name(name))
@@ -66,8 +52,8 @@ def merged_path(name: str) -> Path:
 
 def adapter_path(name: str) -> Path:
     """The folder that `name` stands for: one that was kept under it, else the path as it is written."""
-    if is_name(name) and (kept_location() / name).is_dir():
-        return kept_location() / name
+    if is_name(name) and (paths.adapters_location() / name).is_dir():
+        return paths.adapters_location() / name
     path = Path(name)
     try:
         return path.expanduser()

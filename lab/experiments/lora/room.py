@@ -7,7 +7,6 @@ from torch import nn
 from lab import paths
 from lab.experiments.lora.adapters import targets_of
 from lab.experiments.lora.params import WRITING, LoraParams
-from lab.experiments.lora.places import kept_dir
 from lab.lora.adapter import linear_shapes, lora_parameters, target_modules
 from lab.models.cache_place import check_cache_place
 from lab.models.disk import ROOM_BYTES, require_cache
@@ -24,7 +23,7 @@ def check_places(params: LoraParams) -> None:
         BadInput: one of them cannot be made, or nothing can be made in it.
     """
     if _saves(params):
-        check_cache_place(kept_dir(), params.save)
+        check_cache_place(paths.adapters_dir(), params.save)
     if _merges(params):
         check_cache_place(paths.trained_dir(), params.merged_out)
 
@@ -42,7 +41,7 @@ def check_room(model: nn.Module, params: LoraParams) -> None:
     adapter = 0
     if _saves(params):
         adapter = adapter_bytes(model, params) + BESIDE
-        require_cache(f"The adapter {params.save}", adapter, kept_dir())
+        require_cache(f"The adapter {params.save}", adapter, paths.adapters_dir())
     if _merges(params):
         merged = sum(tensor.nbytes for tensor in stored_once(model).values()) + ROOM_BYTES
         what = f"The merged model {params.merged_out}{f' with the adapter {params.save}' if adapter else ''}"
